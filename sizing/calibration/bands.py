@@ -98,9 +98,7 @@ def main() -> None:
 
 def chosen(rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
     """The rows to learn from: some of each run, spread over its loads, without excluded rows."""
-    ruled_out = tuple(
-        rule for rule in calibration.not_fitted if rule.source or not rule.gpu
-    )  # all GPUs' rows are kept here
+    ruled_out = tuple(rule for rule in calibration.not_fitted if rule.is_doubt)  # all GPUs' rows are kept here
     found = []
     for mode, number in calibration.bands.rows_per_run.items():
         rules = calibration.model_copy(update={"not_fitted": ruled_out, "rows_per_group": number})

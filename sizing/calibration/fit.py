@@ -5,10 +5,9 @@ Errors are treated as linear in the constants. The fit is robust and bounded, ov
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import conditions_of
-from sizing.specs.calibration import Calibration, Fitted, NotFitted
+from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import InputError
 
 
@@ -49,31 +48,6 @@ class Observed(NamedTuple):
 def group_of(row: MeasuredRow) -> str:
     """The group of a row. Groups are left out as a whole."""
     return f"{row.source} | {row.model} | {row.gpu}"
-
-
-def known_of(row: MeasuredRow, rules: Iterable[NotFitted]) -> MeasuredRow | None:
-    """The row without the figures that rules exclude; None if a rule excludes the row, or all its figures are."""
-    fitting = [rule for rule in rules if rules_out(rule, row)]
-    if not all(rule.figures for rule in fitting):
-        return None
-    known = replace(row, **dict.fromkeys((name for rule in fitting for name in rule.figures), None))  # type: ignore[arg-type]
-    return known if known.measured() else None
-
-
-def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
-    """Whether a rule excludes a row, or figures of it."""
-    p99_over_mean = (row.ttft_p99_ms or 0.0) / row.ttft_ms if row.ttft_ms else 0.0
-    return (
-        (rule.source or "") in row.source
-        and re.search(rule.id or "", row.id) is not None
-        and (rule.model or "") in row.model
-        and rule.isl in (None, row.isl)
-        and rule.concurrency in (None, row.concurrency)
-        and (rule.notes or "") in row.notes
-        and (rule.gpu or "") in row.gpu
-        and rule.engine_version in (None, row.engine_version)
-        and p99_over_mean >= (rule.p99_over_mean or 0.0)
-    )
 
 
 def observe(

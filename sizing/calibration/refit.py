@@ -22,6 +22,7 @@ from sizing.calibration.fit import Constant, Observed, Values, group_of, observe
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
+from sizing.evidence.doubts import known_of
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import InputError
 from sizing.specs.kernels import MeasuredKernel
@@ -127,7 +128,7 @@ def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[Measur
     """The rows to learn from: some of each run, spread over its loads, without excluded rows."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for stated in rows:
-        row = fit.known_of(stated, calibration.not_fitted)
+        row = known_of(stated, calibration.not_fitted)
         if row is not None:
             key = (row.source, row.model, row.gpu, row.engine_version, row.weight_precision, row.tp, row.mode)
             runs[key].append(row)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
 from sizing.catalog.measured import METRICS, LeftOut, Unread
+from sizing.evidence.doubts import doubts
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
 from sizing.evidence.predict import Result
 from sizing.formats.view import (
@@ -33,6 +34,7 @@ from sizing.formats.words import plural
 from sizing.report.parts.quantities import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.bands import Bands
+from sizing.specs.calibration import Calibration
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high", "corrected")
 MOST_NAMED = 16  # groups in the legend of the pictures
@@ -49,7 +51,7 @@ class ValidationReport(NamedTuple):
     """The record of `llmsize validate`.
 
     `rows` counts the rows read, and `predicted` the rows compared. `missed` rows are compared with a prediction of 0 because the
-    model can't run them. `skipped` rows are not compared. Errors are shares: 0.1 is 10 %.
+    model can't run them. `skipped` rows are not compared. `doubtful` rows are compared, and fits leave out them or some of their figures. Errors are shares: 0.1 is 10 %.
     """
 
     inputs: dict[str, Any]
@@ -60,6 +62,7 @@ class ValidationReport(NamedTuple):
     metrics: dict[str, ErrorFigures]
     groups: tuple[Group, ...]
     assumptions: tuple[Taken, ...]
+    doubtful: tuple[LeftOut, ...] = ()
     schema: str = "llmsize.validation/1"
 
 
@@ -83,6 +86,12 @@ def record(
         metrics=by_metric(compared),
         groups=groups(compared, by) if by else (),
         assumptions=tuple(sorted((Taken(*each) for each in taken.items()), key=lambda each: (-each.rows, each.what))),
+        doubtful=tuple(
+            LeftOut(each.row.id, why)
+            for each in results
+            if each.prediction is not None
+            for why in doubts(each.row, shelf.only(Calibration).not_fitted)
+        ),
     )
     return report, compared
 
@@ -148,6 +157,7 @@ def sections(record: ValidationReport) -> Iterator[Section]:
         yield Table((*labels, *FIGURES), (*found, of_all), title=COLUMN_TITLES[metric], spare=SPARE)
     yield Facts(tuple(reasons("Missed", record.missed)))
     yield Facts(tuple(reasons("Skipped", record.skipped)))
+    yield Facts(tuple(reasons("Doubtful", record.doubtful)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))
 
 

@@ -48,6 +48,11 @@ class NotFitted(Spec):
     figures: tuple[Literal["ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s"], ...] = ()
     why: Text
 
+    @property
+    def is_doubt(self) -> bool:
+        """Whether it is of runs with doubtful figures. Otherwise it is of a GPU whose kernels were not measured."""
+        return self.source is not None or self.gpu is None
+
 
 class BandRules(Spec):
     """How error bands are found: rows per run by mode, rows and groups that a class needs, tails to try, share to cover."""

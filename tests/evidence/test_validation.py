@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 
 import pytest
 from places import DATA
@@ -13,12 +14,16 @@ from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import load_engine
 from sizing.cli.workers import ordered
+from sizing.evidence.doubts import doubts
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
 from sizing.evidence.rows import layout_of, resolve, rounded_up
+from sizing.formats.text import render_for
 from sizing.model.architecture import Layout
+from sizing.report import validate
 from sizing.specs.bands import Correction, Corrections, region
+from sizing.specs.calibration import NotFitted
 from sizing.specs.errors import InputError
 from sizing.specs.measurements import Conventions
 
@@ -456,3 +461,25 @@ def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     assert check_columns(("rack", "gpu"), known=("rack",)) == ("rack", "gpu")
     with pytest.raises(InputError, match="--by: names no column; allowed: load, kind, metric"):
         check_columns(())
+
+
+def test_doubts_of_a_row_are_told_and_a_gpu_without_measured_kernels_is_none() -> None:
+    rules = (
+        NotFitted(notes="suspect:", why="disagrees"),
+        NotFitted(source="docs", figures=("ttft_ms",), why="kernels were compiled"),
+        NotFitted(gpu="H100", why="no kernel was measured"),
+    )
+    assert doubts(ROW, rules) == ()
+    assert doubts(replace(ROW, notes="suspect: odd", source="its docs"), rules) == (
+        "disagrees",
+        "ttft_ms: kernels were compiled",
+    )
+
+
+def test_a_doubtful_row_is_predicted_and_its_reason_is_shown() -> None:
+    results = predict_rows([replace(ROW, notes="suspect: odd"), ROW])
+    report, compared = validate.record(results, ["rows.csv"], ["mode"])
+    (doubtful,) = report.doubtful
+    assert (doubtful.id, report.predicted) == (ROW.id, 2) and {one.row for one in compared} == {0, 1}
+    screen = " ".join(render_for(validate.document(report), StringIO()).split())
+    assert f"Doubtful 1 row: {doubtful.reason} (a)" in screen
