@@ -39,7 +39,7 @@ LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be 
 EVEN_ODDS = (
     "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
 )
-BY_CLOSED_FORM = "All rows are computed in closed form, so that they can be compared"
+BY_CLOSED_FORM = "All rows are in closed form, to be comparable"
 
 
 class AnswerSummary(NamedTuple):

@@ -262,7 +262,7 @@ def test_all_rows_of_the_table_are_by_one_method(capsys: pytest.CaptureFixture[s
         assert not closed["verified"]
         row = rf"{name} {closed['gpus']} {closed['layout']} [0-9.,]+ {closed['limited']['ttft_ms']['ms']:.3g} ms"
         assert re.search(row, screen), row
-    assert "All rows are computed in closed form" in screen
+    assert "All rows are in closed form" in screen
 
 
 def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,7 +270,7 @@ def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixtu
     assert {"prefix-caching", "eagle3"} <= set(best)
     run(["whatif", *RAG])
     headline, line = capsys.readouterr().out.split("--prefix-hit")[0].split("\n", 1)
-    assert headline.startswith("fp8-weights + fp8-cache: 2 GPUs in place of 3")
+    assert headline.startswith("fp8-weights + fp8-cache: 2 GPUs instead of 3")
     line = " ".join(line.split())
     assert " GPU instead of 3 with all " in line or " GPUs instead of 3 with all " in line, line
     assert "if the share of a prompt found in cache is 0.5" in line
