@@ -28,7 +28,7 @@ from sizing.model import settings
 from sizing.model.architecture import Layout
 from sizing.specs.engine import Engine
 from sizing.specs.errors import InputError, nearest
-from sizing.specs.measurements import Conventions, NoteRule, OfEngine
+from sizing.specs.measurements import Agreement, Conventions, NoteRule, OfEngine
 from sizing.specs.model import Model
 from sizing.specs.units import parse_version
 
@@ -43,7 +43,7 @@ class NoteFacts(NamedTuple):
     with it. `scheduler_steps` is the number of decode steps that the host schedules at once, `graphs` is `off` without CUDA
     graphs. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at
     a rate that were not random, and the separate `pools` of prefill and decode, are in words too. `of_worker` are the requests
-    in flight of one of several workers, where the row's are those of all. `burstiness` is the shape of such arrivals; without
+    in flight of one of several workers, where the row's are those of all. `capped` says that a client kept requests back. `burstiness` is the shape of such arrivals; without
     it they were even.
     """
 
@@ -52,6 +52,7 @@ class NoteFacts(NamedTuple):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     of_worker: int | None = None
+    capped: str | None = None
     scheduler_steps: int | None = None
     graphs: str | None = None
     memory_fraction: float | None = None
@@ -213,6 +214,22 @@ def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
         raise InputError("states no batch", field="batch")
     if row.mode == "open_loop" and facts.rate_per_s is None:
         raise InputError("states no rate", field="notes", allowed="rate=...")
+
+
+def as_sent(row: MeasuredRow, facts: NoteFacts, allowed: Agreement) -> tuple[MeasuredRow, str | None]:
+    """The row with the load that one server saw, and a note that says so where it is another than the row states.
+
+    A rate above capacity keeps every client busy that a cap allows, so the run is a closed loop of them. Raises InputError where
+    the cap held back some requests alone: then the run is neither.
+    """
+    if facts.capped is None or row.mode != "open_loop":
+        return of_one_worker(row, facts)
+    clients, served, rate = row.concurrency, row.req_per_s, facts.rate_per_s
+    busy = row.in_flight is not None and clients is not None and row.in_flight >= allowed.least_busy * clients
+    if not busy or served is None or rate is None or served >= allowed.saturated * rate:
+        raise InputError(facts.capped)
+    note = f"{rate:g} requests/s are above capacity: a closed loop of the {clients:,} that the client allowed"
+    return replace(row, mode="closed_loop"), note
 
 
 def of_one_worker(row: MeasuredRow, facts: NoteFacts) -> tuple[MeasuredRow, str | None]:

@@ -24,13 +24,13 @@ from sizing.engine.simulation import Traffic
 from sizing.evidence.notes import (
     RANKS,
     NoteFacts,
+    as_sent,
     check_layout,
     check_stated,
     facts_of,
     formats_of,
     holds,
     longest_of,
-    of_one_worker,
     stretched,
     version_of,
     weights_of,
@@ -197,7 +197,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
-    row, worker_note = of_one_worker(row, facts)
+    row, sent_note = as_sent(row, facts, conventions.agreement)
     found, gpu = _model(row.model), _gpu(row.gpu) if on is None else on
     found = of_maker(row, found, conventions)
     model, length_note = stretched(found.spec, row, conventions.stretch.factor)
@@ -240,7 +240,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
     shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
     kernels = Kernels(gpu.spec, shelf.only(Assumptions), profiles.borrowed, engine.name, shard)
-    notes = (worker_note, version_note, length_note, kv_note, size_note, pool_note, rules_note)
+    notes = (sent_note, version_note, length_note, kv_note, size_note, pool_note, rules_note)
     return Case(
         row=row,
         model=found.id,
@@ -462,7 +462,9 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
-    sent: Arrivals = "poisson" if facts.arrivals is None else "even" if facts.burstiness is None else "gamma"
+    sent: Arrivals = (
+        "poisson" if rate is None or facts.arrivals is None else "even" if facts.burstiness is None else "gamma"
+    )
     return Traffic(
         *lengths,
         count,

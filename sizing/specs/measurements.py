@@ -49,6 +49,7 @@ class NoteRule(Spec):
         "max_num_seqs",
         "max_num_batched_tokens",
         "of_worker",
+        "capped",
         "scheduler_steps",
         "graphs",
         "memory_fraction",
@@ -211,7 +212,7 @@ class Agreement(Spec):
     """How far figures of one run may differ, as ratios.
 
     `over_lower_percentile` is the least ratio of a percentile to a lower one, or of a p99 to the mean. Runs with fewer busy
-    clients than the share `least_busy` are told. Runs with more failed requests than the share `most_failed` are refused. Token counts that differ by more than `tokenizer` are of different tokenizers.
+    clients than the share `least_busy` are told. A server that completes less than the share `saturated` of the arrivals is at capacity. Runs with more failed requests than the share `most_failed` are refused. Token counts that differ by more than `tokenizer` are of different tokenizers.
     Mean lengths that differ by less than `lengths` are of one shape.
     """
 
@@ -219,6 +220,7 @@ class Agreement(Spec):
     tokens_over_requests: Range
     clients_over_in_flight: Range
     served_over_arrivals: Range
+    saturated: Fraction
     served_over_duration: Range
     over_lower_percentile: Positive
     least_busy: Fraction

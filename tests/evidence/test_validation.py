@@ -483,3 +483,17 @@ def test_a_doubtful_row_is_predicted_and_its_reason_is_shown() -> None:
     assert (doubtful.id, report.predicted) == (ROW.id, 2) and {one.row for one in compared} == {0, 1}
     screen = " ".join(render_for(validate.document(report), StringIO()).split())
     assert f"Doubtful 1 row: {doubtful.reason} (a)" in screen
+
+
+CAPPED = "; arrivals capped at 16 in flight by the client: others waited there, which TTFT leaves out"
+
+
+def test_a_rate_above_capacity_under_a_cap_is_a_closed_loop_of_it() -> None:
+    """All 16 clients are busy, as 16 requests x 0.83 s x 19 requests/s show."""
+    closed = replace(ROW, concurrency=16, num_requests=160, req_per_s=19.0, output_tok_per_s=1900.0)
+    capped = resolve(replace(closed, mode="open_loop", notes=f"rate=40{CAPPED}"))
+    assert (capped.traffic, capped.row.mode) == (resolve(closed).traffic, "closed_loop")
+    assert "40 requests/s are above capacity: a closed loop of the 16" in capped.notes[0]
+    for lighter in ({"notes": f"rate=20{CAPPED}"}, {"req_per_s": 4.0}):  # the rate was served; most clients were idle
+        with pytest.raises(InputError, match="the client capped requests in flight"):
+            resolve(replace(capped.row, mode="open_loop", **lighter))
