@@ -462,14 +462,12 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
-    sent: Arrivals = (
-        "poisson" if rate is None or facts.arrivals is None else "even" if facts.burstiness is None else "gamma"
-    )
+    sent: Arrivals = "poisson" if facts.arrivals is None else "even" if facts.burstiness is None else "gamma"
     return Traffic(
         *lengths,
         count,
         rate_per_s=rate if rate is not None and rate < float("inf") else None,
-        arrivals=sent,
+        arrivals="poisson" if rate is None else sent,
         burstiness=facts.burstiness or 1.0,
         in_flight=row.concurrency if row.mode == "closed_loop" else None,
         longest=most,
