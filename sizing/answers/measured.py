@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
@@ -92,11 +92,11 @@ def measured(
         allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
         allowed += "; or that send them at a rate, as with --request-rate" if "open_loop" in modes else ""
         raise InputError(f"holds no rows of mode {' or '.join(modes)}", file=file, field=option, allowed=allowed)
-    for name, asked, accepts in _conditions(wanted):
-        kept = [row for row in taken if accepts(row)]
-        if not kept:
-            raise InputError(_none_left(name, asked, taken, wanted.stated))
-        taken = kept
+    for name, conditions in _conditions(wanted):
+        absent = [asked for asked, accepts in conditions if not any(map(accepts, taken))]
+        if absent:
+            raise InputError(_none_left(name, absent[0], taken, wanted.stated, one_of_many=len(conditions) > 1))
+        taken = [row for row in taken if any(accepts(row) for _, accepts in conditions)]
     shapes = _shapes(taken)
     if len(shapes) > 1:
         listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in shapes[:MOST_LISTED]]
@@ -116,34 +116,52 @@ def _with_load(rows: Sequence[MeasuredRow], file: str) -> list[MeasuredRow]:
     return known
 
 
-def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
-    """Yield the conditions that are set: the column, the wanted value, and a predicate of a row."""
+Condition = tuple[str, Callable[[MeasuredRow], bool]]
+
+
+def _conditions(wanted: Filter) -> Iterable[tuple[str, list[Condition]]]:
+    """Yield the columns that are asked for, with each wanted value and a predicate of a row. A row fulfils one of them."""
     if wanted.model is not None:
         model = model_key(wanted.model)
-        yield "model", wanted.model, lambda row: model_key(row.model) == model
+        yield "model", [(wanted.model, lambda row: model_key(row.model) == model)]
     if wanted.gpus:
-        names = {named_gpu(name)[0] for name in wanted.gpus}
-        yield "gpu", wanted.gpus[0], lambda row: named_gpu(row.gpu)[0] in names
+        yield "gpu", [(name, partial(_is_of, name)) for name in wanted.gpus]
     if wanted.precisions:
-        yield "weight_precision", wanted.precisions[0], lambda row: row.weight_precision.lower() in wanted.precisions
-    if wanted.tp:
-        yield "tp", "", lambda row: (row.tp or 1) in wanted.tp
-    if wanted.pp:
-        yield "pp", "", lambda row: (row.pp or 1) in wanted.pp
-    if (isl := wanted.isl) is not None:
-        yield "isl", f"{isl:g}", lambda row: _rounded(row.isl) == _rounded(isl)
-    if (osl := wanted.osl) is not None:
-        yield "osl", f"{osl:g}", lambda row: _rounded(row.osl) == _rounded(osl)
+        yield "weight_precision", [(name, partial(_is_in, name)) for name in wanted.precisions]
+    for column, sizes in (("tp", wanted.tp), ("pp", wanted.pp)):
+        if sizes:
+            yield column, [(f"{size}", partial(_is_split, column, size)) for size in sizes]
+    for column, length in (("isl", wanted.isl), ("osl", wanted.osl)):
+        if length is not None:
+            yield column, [(f"{length:g}", partial(_is_long, column, length))]
 
 
-def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow], stated: Mapping[str, str]) -> Fault:
+def _is_of(gpu: str, row: MeasuredRow) -> bool:
+    return named_gpu(row.gpu)[0] == named_gpu(gpu)[0]
+
+
+def _is_in(precision: str, row: MeasuredRow) -> bool:
+    return row.weight_precision.lower() == precision
+
+
+def _is_split(column: str, size: int, row: MeasuredRow) -> bool:
+    return (getattr(row, column) or 1) == size
+
+
+def _is_long(column: str, length: float, row: MeasuredRow) -> bool:
+    return _rounded(getattr(row, column)) == _rounded(length)
+
+
+def _none_left(
+    name: str, asked: str, rows: Sequence[MeasuredRow], stated: Mapping[str, str], *, one_of_many: bool
+) -> Fault:
     values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
     held = sorted({f"{_rounded(value):,g}" if isinstance(value, float) else str(value) for value in values})
     named = any(isinstance(value, str) for value in values)  # another number is no misspelt one
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
     option = "--precision" if name == "weight_precision" else f"--{name}"
     return Fault(
-        f"{asked} leaves no measured row" if name in stated else "leaves no measured row",
+        f"{asked} leaves no measured row" if name in stated or one_of_many else "leaves no measured row",
         field=f"workload {stated[name]}, {name}" if name in stated else option,
         allowed=", ".join(held[:MOST_LISTED]) + more if held else "no value at all",
         nearest=nearest(asked, held) if named and name not in stated and not _is_known(asked) else None,

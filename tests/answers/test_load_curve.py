@@ -167,6 +167,19 @@ def test_the_course_reads_its_best_point_off_the_curve(
     assert round(200 / (8 * load.requests_per_s), 2) == servers
 
 
+@pytest.mark.parametrize(
+    ("wanted", "fault"),
+    [
+        (Filter(gpus=("h100-sxm", "b200")), "--gpu: b200 leaves no measured row; allowed: H100-SXM-80GB"),
+        (Filter(precisions=("fp8", "int4")), "--precision: int4 leaves no measured row; allowed: fp16, fp8"),
+    ],
+)
+def test_each_of_several_wanted_values_was_measured(wanted: Filter, fault: str) -> None:
+    with pytest.raises(InputError) as told:
+        measured(str(DATA / "course_8b_2000_200.csv"), wanted)
+    assert [str(each) for each in told.value.faults] == [fault]
+
+
 def test_lengths_that_were_measured_are_named_in_rounded_numbers(tmp_path: Path) -> None:
     text = (DATA / "course_8b_2000_200.csv").read_text(encoding="utf-8").replace(",2000,200,", ",2000.019,200,", 1)
     file = tmp_path / "measured.csv"
