@@ -323,24 +323,29 @@ def test_the_closed_form_worked_by_hand() -> None:
     """Prefill-only steps: d = 10 ms, a prompt 100 ms, OSL 101, 20 decoding.
 
     S = 10 + 20 x 100/100 = 30 ms; X = 20 / (100 x 0.03) = 6.667/s; prefill takes 0.667 of the time. A prompt
-    waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms. A request's
-    own company is (30/10)^2 = 9 more: ITL = 10 + (20 + (9-1)/2) x 100/100 = 34 ms. E2E = TTFT + 100 x 34 ms.
+    waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms. The run of prefill
+    steps that its own prefill is in goes on with 6.667 x 0.201667/(1 - 0.667) = 4.033 prompts, and 20/100 prompts come after
+    each of its first 99 decode steps: ITL = 10 + (4.033 + 19.8) x 100/100 = 33.833 ms. E2E = TTFT + 100 x 33.833 ms.
     """
     point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=101), np.array([20.0]))
-    assert point.itl_s["mean"][0] == pytest.approx(0.034)
+    assert point.itl_s["mean"][0] == pytest.approx(0.033_833_333)
     assert point.requests_per_s[0] == pytest.approx(20 / 3)
     assert point.prefill_share[0] == pytest.approx(2 / 3)
     assert point.ttft_s["mean"][0] == pytest.approx(0.1 + 0.01 / 6 + 0.1)
-    assert point.e2e_s["mean"][0] == pytest.approx(0.201_667 + 3.4, abs=1e-6)
+    assert point.e2e_s["mean"][0] == pytest.approx(0.201_667 + 3.383_333, abs=1e-6)
     assert point.running[0] == pytest.approx(20 / 3 * float(point.e2e_s["mean"][0]))
 
 
 def test_mixed_steps_cost_decodes_the_lengthening_only() -> None:
-    """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. S = 10 + 20 x 90/100 = 28 ms; with 2.8^2 = 7.84 as a
-    request's own company, ITL = 10 + (20 + 6.84/2) x 0.9 = 31.078 ms.
+    """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. S = 10 + 20 x 90/100 = 28 ms; X = 20/2.8 = 7.143/s.
+
+    A prompt waits for (1 - 0.714) x 10/2 = 1.429 ms and 0.714/(2 x 0.286) x 100 = 125 ms: TTFT 226.429 ms. During it and 99
+    decode steps of 10 ms, 7.143 x (0.226429 + 0.99) = 8.689 prompts come. A prompt takes 90 ms more of these steps, in which
+    7.143 x 0.09 x 0.99 = 0.636 others come: 8.689/(1 - 0.636) = 23.898 in all. ITL = 10 + 23.898 x 90/100 = 31.509 ms.
     """
     point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0]))
-    assert point.itl_s["mean"][0] == pytest.approx(0.031_078)
+    assert point.itl_s["mean"][0] == pytest.approx(0.031_508_56)
+    assert point.ttft_s["mean"][0] == pytest.approx(0.226_428_571)
     assert point.requests_per_s[0] == pytest.approx(20 / (100 * 0.028))
 
 

@@ -408,7 +408,7 @@ def test_another_layout_states_a_latency_in_the_statistic_of_its_limit(capsys: C
 
 
 def test_a_limit_that_saves_nothing_names_what_binds_then(capsys: Capture) -> None:
-    text, found = printed(["estimate", "chat", "-g", "h100-sxm"], capsys)
+    text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--itl", "48ms"], capsys)
     capacity = found["load"]["max_requests_per_s"] / found["deployment"]["replicas"]
     assert f"Binds ITL, at a capacity of {number(capacity)} requests/s a replica" in text
     assert "3 times the limit saves no GPU: --max-utilisation 80 % then binds, at 5.5" in text
