@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 
 from sizing.formats.view import INLINE, WHERE_KNOWN
 from sizing.question.fields import QUESTION_OPTIONS
-from sizing.specs.values import RANGE_PATTERN
+from sizing.specs.values import COUNT_PATTERN, RANGE_PATTERN, count
 
 Json = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -87,7 +87,7 @@ class _AsWritten(GenerateJsonSchema):
         found, read = super().function_before_schema(schema), schema["function"]["function"]
         if isinstance(read, types.MethodType) or "enum" in found:  # a whole mapping, or a word in any case
             return found
-        return {"anyOf": [found, {"type": "string"}]}
+        return {"anyOf": [found, {"type": "string", **({"pattern": COUNT_PATTERN} if read is count else {})}]}
 
 
 def _read(name: str) -> Json:

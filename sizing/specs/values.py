@@ -59,18 +59,18 @@ def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
     return BeforeValidator(lambda value: read(value) if type(value) in (str, int, float) else value)
 
 
-def _count(text: str) -> object:
-    """Read a number in thousands or millions, or with commas (3k, 1,000); other text stays, and its type refuses it."""
-    if not (text.strip()[-1:] in ("k", "K", "m", "M") or "," in text):
-        return text
+def count(value: object) -> object:
+    """Read a number in thousands or millions, or with commas (3k, 1,000); any other value stays, and its type refuses text."""
+    if not isinstance(value, str) or not (value.strip()[-1:] in ("k", "K", "m", "M") or "," in value):
+        return value
     try:
-        value = parse_number(text)
+        number = parse_number(value)
     except ValueError:
-        return text
-    return int(value) if value.is_integer() else value
+        return value
+    return int(number) if number.is_integer() else number
 
 
-AsNumber = written(_count)
+AsNumber = BeforeValidator(count)
 AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
 # A written value reads back the same: 5 is written as 500%.
@@ -138,6 +138,7 @@ UsdPerHour = Annotated[
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
 RANGE_PATTERN = rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*$"  # also valid in other programs' regular expressions
+COUNT_PATTERN = rf"^\s*([-+]?[0-9]{{1,3}}(,[0-9]{{3}})+(\.[0-9]+)?[kKmM]?|{_NUMBER}[kKmM])\s*$"
 End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
 SpecT = TypeVar("SpecT", bound=BaseModel)
 

@@ -81,6 +81,8 @@ def test_a_wrong_workload_is_found(change: dict[str, Any], words: str) -> None:
     "change",
     [
         {"demand": {"requests_per_s": "2..5"}},
+        {"demand": {"requests_per_s": "1.5k"}},
+        {"demand": {"requests_per_s": "1,000"}},
         {
             "demand": {
                 "sessions": {"concurrent_users": "100..300", "requests_per_session": 3, "session_length": "10min"}
