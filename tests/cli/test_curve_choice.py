@@ -153,4 +153,4 @@ def test_a_screen_lists_the_points_of_the_chosen_line(capsys: pytest.CaptureFixt
     loads = [float(line.split()[0].replace(",", "")) for line in table]
     assert len(table) + 2 <= 12 and loads == sorted(loads) and loads[0] == 1.0
     text = "\n".join(table)
-    assert "the most within the limits" in text and "misses ITL" in text and "knee" in text
+    assert "the most allowed" in text and "misses ITL" in text and "knee" in text

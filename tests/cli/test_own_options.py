@@ -136,6 +136,7 @@ TRIED: dict[str, tuple[str, Tries]] = {
         "peak_to_mean": (f"{CHECKED} --no-verify --dau 9000", "--peak-to-mean 5"),
         "mode": (f"'{SERVED}' -g h100-sxm --no-verify --isl 900 --osl 90 --rps 9", "--mode offline"), "mean_rps": "--mean-rps 3 --profile office", "profile": "--mean-rps 3 --profile consumer",
         "percentile": "--percentile 95%", "ttft": "--ttft 100ms", "itl": "--itl 20ms", "e2e": "--e2e 3s",
+        "images": (f"'vllm serve google/gemma-3-12b-it' -g h100-sxm --replicas 9 --no-verify {LENGTHS} --rps 1", "--images 2x1024x1024"),
     }),
     "import": (f"{DATA}/course/fp8_tp1_c1.json -g h100-sxm --tp 1 --precision fp8", {
         **SHOWN, "out": "--out NEW.csv", "skip_bad": (f"{DATA}/course/fp8_tp1_c1.json {TRACE} -g h100-sxm --tp 1 --precision fp8", "--skip-bad"),

@@ -110,7 +110,7 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         yield drawn._replace(spare=table is not None)
     between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
-    facts = [*_setup(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
+    facts = [*_setup(record), *_pools(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
     shows = screen.NEXT.replace("shows", "draws the curve and shows") if table is not None else screen.NEXT
     after = screen.following("; ".join((*between, shows)), *between)
     yield Facts((*facts, *screen.rests_on(record.assumptions), after))
@@ -208,7 +208,7 @@ def _marked(point: CurvePoint, demanded: bool) -> str:
     of_demand = demanded and point.chosen
     marks = ["the demand"] if of_demand else []
     if (point.chosen or point.heaviest) and not of_demand:
-        marks = ["the most within the limits" if point.limits_met else "the most"]
+        marks = ["the most allowed" if point.limits_met else "the most"]
     return "; ".join([*marks, *(["knee"] if point.knee else []), *([f"misses {', '.join(missed)}"] if missed else [])])
 
 
@@ -293,6 +293,15 @@ def _title(record: CurveRecord) -> str:
         f"{i['model']}, {precisions} weights, ISL {i['isl']:,}, OSL {i['osl']:,}\n"
         f"{layouts} on {gpus}, concurrency {min(loads):,} to {max(loads):,} per replica (beside points)\n{engines}"
     )
+
+
+def _pools(record: CurveRecord) -> Iterator[Line]:
+    """Yield the most that separate pools carry, where one engine for both is the choice."""
+    points = [(line, point) for line in record.lines if line.pools is not None for point in line.points if point.feasible]
+    if points and all(line.pools is None for line, _ in _points(record, "chosen")):
+        line, point = max(points, key=lambda each: each[1].requests_per_s_per_8_gpus or 0.0)
+        most = f"at most {number(point.requests_per_s_per_8_gpus)} {PER_8}"
+        yield Line(f"{most}: {shape(line)}{_on(line, record)}", "Pools", spare=7)
 
 
 def _pareto(record: CurveRecord) -> Iterator[Line]:
