@@ -17,6 +17,7 @@ from sizing.calibration.fit import Constant
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow
+from sizing.evidence.doubts import known_of
 from sizing.specs.calibration import BandRules, Calibration, Fitted, NotFitted
 
 pytest.importorskip("scipy")
@@ -186,10 +187,10 @@ def test_a_rule_leaves_out_a_row_or_figures_of_it() -> None:
         id="a:12", engine="vllm", model="m", gpu="g", isl=1, osl=9, mode="closed_loop", ttft_ms=10.0, itl_ms=2.0,
         ttft_p99_ms=25.0,
     )  # fmt: skip
-    assert fit.known_of(row, [NotFitted(id="a:1[3-9]$", why="doubtful")]) == row
-    assert fit.known_of(row, [NotFitted(id="a:1[0-9]$", why="doubtful")]) is None
+    assert known_of(row, [NotFitted(id="a:1[3-9]$", why="doubtful")]) == row
+    assert known_of(row, [NotFitted(id="a:1[0-9]$", why="doubtful")]) is None
     first = NotFitted(p99_over_mean=2.0, figures=("ttft_ms",), why="the first request compiled kernels")
-    known = fit.known_of(row, [first])
+    known = known_of(row, [first])
     assert known is not None and known.measured() == {"itl_ms": 2.0}
-    assert fit.known_of(replace(row, ttft_p99_ms=19.0), [first]) == replace(row, ttft_p99_ms=19.0)
-    assert fit.known_of(row, [first, NotFitted(figures=("itl_ms",), why="doubtful")]) is None
+    assert known_of(replace(row, ttft_p99_ms=19.0), [first]) == replace(row, ttft_p99_ms=19.0)
+    assert known_of(row, [first, NotFitted(figures=("itl_ms",), why="doubtful")]) is None

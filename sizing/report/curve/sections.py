@@ -110,7 +110,13 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         yield drawn._replace(spare=table is not None)
     between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
-    facts = [*_setup(record), *_pools(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
+    facts = [
+        *_setup(record),
+        *_pools(record),
+        *_pareto(record),
+        *_knee(record),
+        *screen.few("Not drawn", refused, "line", 1),
+    ]
     shows = screen.NEXT.replace("shows", "draws the curve and shows") if table is not None else screen.NEXT
     after = screen.following("; ".join((*between, shows)), *between)
     yield Facts((*facts, *screen.rests_on(record.assumptions), after))
@@ -297,7 +303,9 @@ def _title(record: CurveRecord) -> str:
 
 def _pools(record: CurveRecord) -> Iterator[Line]:
     """Yield the most that separate pools carry, where one engine for both is the choice."""
-    points = [(line, point) for line in record.lines if line.pools is not None for point in line.points if point.feasible]
+    points = [
+        (line, point) for line in record.lines if line.pools is not None for point in line.points if point.feasible
+    ]
     if points and all(line.pools is None for line, _ in _points(record, "chosen")):
         line, point = max(points, key=lambda each: each[1].requests_per_s_per_8_gpus or 0.0)
         most = f"at most {number(point.requests_per_s_per_8_gpus)} {PER_8}"
