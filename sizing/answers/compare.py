@@ -66,7 +66,10 @@ def _best(found: list[Outcome], by: Objective) -> list[int]:
 
 
 def _with_less(outcome: Outcome, data: Data) -> Outcome:
-    """The outcome with the cheapest pipeline layout that fills nodes and costs less than its answer, sized for the same odds."""
+    """The outcome with the cheapest pipeline layout that fills nodes and costs less than its answer, sized for the same odds.
+
+    Layouts within the question's reach are left out: the search that found the answer tried them.
+    """
     best, asked = outcome.answer, outcome.question
     if best is None or best.separate:
         return outcome
@@ -75,7 +78,8 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     wide = with_cheaper(outcome, asked, data)
     most = spent(best, asked.rules.objective)
     cheaper = (each for each in wide.answers[1:] if spent(each, asked.rules.objective) < most)
-    less = [each for each in cheaper if RULES.fills_nodes(each.pool.replica.layout.gpus)]
+    layouts = ((each, each.pool.replica.layout) for each in cheaper)
+    less = [each for each, layout in layouts if layout.pp > 1 and RULES.fills_nodes(layout.gpus)]
     return replace(wide, answers=(best, *less[:1]))
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
-from sizing.catalog import shelf
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -25,11 +24,19 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import between, money, number, percent, plural
+from sizing.formats.words import money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
-from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence, is_own
+from sizing.report.parts.evidence import (
+    Evidence,
+    LimitedLatency,
+    SureOf,
+    SurerType,
+    doubts,
+    evidence,
+    is_to_measure,
+)
 from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
 from sizing.report.parts.limiting import limit_words
@@ -51,9 +58,8 @@ from sizing.report.parts.question import (
     of_replica,
     replica_lines,
 )
-from sizing.report.parts.screen import DIM, MEAN, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
-from sizing.specs.advice import Advice
-from sizing.specs.bands import ErrorBand, of_runs
+from sizing.report.parts.screen import DIM, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Objective, latency_name
 
@@ -410,7 +416,8 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield verdict(kept(limited, best.verified) + single, good=True)
         known = best.gpus_sure, record.confidence, best.evidence
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
-        yield from _far_off(best)
+        to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)
+        yield from doubts(best.evidence, best.gpu, _limited(best), said=to_measure)
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
@@ -423,19 +430,12 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
 
 
-def _far_off(best: CompareCandidate) -> Iterator[Line]:
-    """Yield the limited latencies of which published runs like the answer are far from the prediction, with their ranges."""
-    runs = of_runs(is_own(best.evidence), any_gpu=best.evidence is not None and best.evidence.any_gpu)
-    far, far_off = [], shelf.only(Advice).far_off
-    for quantity in quantities.LATENCY_QUANTITIES:
-        limited, band = best.limited.get(quantity.key), best.bands.get(f"limited.{quantity.key}")
-        if limited is None or limited.ms is None or band is None or band.high < limited.ms * far_off:
-            continue
-        of = "" if limited.statistic == MEAN else f"{limited.statistic} "
-        span = between(band.low, band.high, quantity.write)
-        far.append(f"{of}{quantity.heading} {span} in place of {quantity.write(limited.ms)}")
-    if far:
-        yield Line(f"The prediction may be far off: in 8 of 10 {runs} {', '.join(far)}", spare=8)
+def _limited(c: CompareCandidate) -> Iterator[LimitedLatency]:
+    """Yield the limited latencies of a candidate for which published runs give a range."""
+    for key, limited in c.limited.items():
+        band = c.bands.get(f"limited.{key}")
+        if limited is not None and limited.ms is not None and band is not None:
+            yield LimitedLatency(key, limited.statistic, limited.ms, band)
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.replica.warning import warning_of
 from sizing.report.parts import assumptions, bands, layouts, repeat, screen
-from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, evidence, is_to_measure
 from sizing.report.parts.figures import (
     Cost,
     IdleConversations,
@@ -365,11 +365,25 @@ def _evident(record: Estimate) -> Iterator[Line]:
         without += f" x {c.gpu_without}"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, d.gpu)
     yield from known.lines(without, None if c is None else c.gpus_without)
+    to_measure = is_to_measure((None if c is None else c.gpus_without) or d.gpus, d.gpus_sure, found)
+    yield from doubts(found, d.gpu, _limited(record), said=to_measure, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         keep = screen.KEEP[screen.kept_by_runs(is_limited(record.inputs.limits), by_rate)]
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
-        yield Line(f"Prediction alone: {fewer}, but fewer than half of {screen.similar(found.own)} {keep} with them")
+        runs = screen.similar(found.own, any_gpu=found.any_gpu)
+        yield Line(f"Prediction alone: {fewer}, but fewer than half of {runs} {keep} with them")
+
+
+def _limited(record: Estimate) -> Iterator[LimitedLatency]:
+    """Yield the limited latencies for which published runs give a range."""
+    for key, limit in record.inputs.limits.items():
+        if limit is None or record.latency is None:
+            continue
+        value = getattr(getattr(record.latency, key), limit.statistic)
+        band = record.bands.get(f"latency.{key}.{limit.statistic}")
+        if value is not None and band is not None:
+            yield LimitedLatency(key, limit.statistic, value, band)
 
 
 def nearest(record: Estimate) -> Facts:

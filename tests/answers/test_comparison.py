@@ -41,6 +41,13 @@ def test_a_pipeline_that_takes_fewer_gpus_stands_after_the_answer_as_in_an_estim
     assert (best.gpus, fewer.gpus) == (alone.answers[0].gpus, min(each.gpus for each in alone.answers))
 
 
+def test_a_cheaper_layout_is_named_only_where_another_reach_finds_it() -> None:
+    """At even odds one layout may cost less than another that was confirmed, but no wider reach: it was within reach already."""
+    question = ask(model="llama-3.1-8b", gpu="mi300x,l40s", isl=1000, osl=200, rps=10, itl="40ms")
+    for outcome in compare(question, simulated=False):
+        assert all(each.pool.replica.layout.pp > 1 for each in outcome.answers[1:])
+
+
 def test_published_runs_of_another_process_are_the_same_runs() -> None:
     """Each process has its own copy of the published runs, and keeps what it found in them."""
     runs, question = load_data().runs, ask("chat", gpu="h100-sxm,h200-sxm")

@@ -6,9 +6,9 @@ import pytest
 from screens import Capture, printed
 
 from sizing.cli.main import run
-from sizing.report.parts.evidence import SurerType
+from sizing.report.parts.evidence import Evidence, LimitedLatency, SurerType, doubts
 from sizing.report.parts.screen import LIMITS_HOLD, counted_runs, sure
-from sizing.specs.bands import ConfidentSize
+from sizing.specs.bands import ConfidentSize, ErrorBand
 
 LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 
@@ -16,9 +16,9 @@ LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "-
 @pytest.mark.parametrize(
     ("extra", "keeps", "other"),
     [
-        (["--rps", "5"], "100 % of similar benchmark runs keep the rate", "limits"),
-        (["--concurrency", "20"], "100 % of similar benchmark runs serve the demand", "limits"),
-        (["--rps", "5", "--itl", "50ms"], "100 % of similar benchmark runs keep the limits", "the rate"),
+        (["--rps", "5"], "keep the rate", "limits"),
+        (["--concurrency", "20"], "serve the demand", "limits"),
+        (["--rps", "5", "--itl", "50ms"], "keep the limits", "the rate"),
     ],
 )
 def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsys: Capture) -> None:
@@ -110,3 +110,41 @@ def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> 
     enough = sure(24, size._replace(chance=0.96), LIMITS_HOLD)
     assert enough.text == "24 GPUs: 96 % of similar benchmark runs keep the limits"
     assert (enough.detailed or ("",))[0].startswith("24 GPUs are sure: the limits hold in 96 % of ")
+
+
+def test_runs_of_other_gpus_are_never_called_similar() -> None:
+    """A GPU without enough runs of its own never looks as sure as one that has them."""
+    own, other = (ConfidentSize(4, 0.9, 3, 0.95, any_gpu=any_gpu) for any_gpu in (False, True))
+    assert sure(4, own, LIMITS_HOLD).text == "4 GPUs: 95 % of similar benchmark runs keep the limits"
+    assert sure(4, other, LIMITS_HOLD).text == "4 GPUs: 95 % of benchmark runs on any GPU keep the limits"
+    found = Evidence(3, 0.95, None, None)
+    assert not list(doubts(found, "B200", ()))
+    (line,) = doubts(found._replace(any_gpu=True), "B200", ())
+    assert line.text.startswith("Too few of these runs are on GPUs like the B200: measure one replica first")
+    (line,) = doubts(found._replace(any_gpu=True), "B200", (), said=True)
+    assert "measure" not in line.text
+
+
+@pytest.mark.parametrize("ranged", [False, True])
+def test_a_wide_range_says_that_the_prediction_may_be_far_off(ranged: bool) -> None:
+    found = Evidence(3, 0.95, None, None)
+
+    def said(low: float, high: float) -> str:
+        limited = LimitedLatency("itl_ms", "mean", 20.0, ErrorBand(low, high, 9))
+        return " ".join(line.text for line in doubts(found, "B200", [limited], ranged=ranged))
+
+    assert said(15.0, 25.0) == ""
+    assert said(15.0, 60.0).startswith("The prediction may be far off") and "slower" not in said(15.0, 60.0)
+    assert ("ITL 15.0 to 60.0 ms in place of 20.0 ms" in said(15.0, 60.0)) is not ranged
+    assert said(20.0, 60.0).endswith("nearly all such runs are slower than predicted")
+
+
+def test_estimate_and_compare_doubt_in_the_same_words(capsys: Capture) -> None:
+    """Few published runs of dense models on vLLM are on Blackwell."""
+    asked = ["-m", "llama-3.1-8b", "-g", "b200", "--isl", "1000", "--osl", "200", "--rps", "20", "--no-verify"]
+    words = []
+    for command in ("estimate", "compare"):
+        assert run([command, *asked]) == 0
+        lines = " ".join(capsys.readouterr().out.split())
+        words.append(next(each for each in ("Too few of these runs are on GPUs like the B200", "") if each in lines))
+    assert all(words)

@@ -128,7 +128,9 @@ def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Te
     """Yield the verdict, its figures, and the lines that a terminal shows below the headline."""
     yield verdict(report)
     yield tiles(report)
-    _, *others = answers.sections(report.estimate)
+    first, *others = answers.sections(report.estimate)
+    if isinstance(first, Facts) and len(first.lines) > 1:
+        yield first._replace(lines=first.lines[1:], title="")  # how sure it is; the verdict is the page's own
     banded = report.estimate.disaggregated is None
     ranges = f", with the range of 8 in 10 {_runs(report)}," if banded else ""
     yield from _shown(others, f"Predictions{ranges} and the limits")

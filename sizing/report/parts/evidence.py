@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled
-from sizing.formats.words import money, plural
+from sizing.formats.words import between, money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
+from sizing.report.parts.quantities import LATENCY_QUANTITIES
 from sizing.specs.advice import Advice
-from sizing.specs.bands import ConfidentSize, of_runs
+from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
 
 
 class StepFactors(NamedTuple):
@@ -172,3 +173,40 @@ class SureOf(NamedTuple):
         yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, measured_first=unsized)
         if found.surer is not None:
             yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
+
+
+class LimitedLatency(NamedTuple):
+    """A latency with a limit, by its key: the limited statistic, its predicted value, and the range of published runs around it."""
+
+    key: str
+    statistic: str
+    ms: float
+    band: ErrorBand
+
+
+def doubts(
+    found: Evidence | None, gpu: str, limited: Iterable[LimitedLatency], *, said: bool = False, ranged: bool = False
+) -> Iterator[Line]:
+    """Yield why a prediction is less sure than its shares of runs look: runs of other GPUs, and latencies that may be far off.
+
+    Every command says it in these words. Where it is `said` already that a replica is better measured first, it isn't repeated;
+    where each latency is `ranged` in a table, the table has the figures.
+    """
+    any_gpu = found is not None and found.any_gpu
+    if any_gpu:
+        measure = "" if said else f": {screen.MEASURE_FIRST}"
+        yield Line(f"Too few of these runs are on GPUs like the {gpu}{measure}")
+    at_least, of_key = shelf.only(Advice).far_off, {each.key: each for each in limited}
+    found_far = [(each, of_key[each.key]) for each in LATENCY_QUANTITIES if each.key in of_key]
+    far = [(each, of) for each, of in found_far if of.band.high >= of.ms * at_least]
+    if not far:
+        return
+    runs, spans = of_runs(is_own(found), any_gpu=any_gpu), []
+    for quantity, of in far:
+        statistic = "" if of.statistic == screen.MEAN else f"{of.statistic} "
+        span = between(of.band.low, of.band.high, quantity.write)
+        spans.append(f"{statistic}{quantity.heading} {span} in place of {quantity.write(of.ms)}")
+    where = ", as the likely ranges show" if ranged else f": in 8 of 10 {runs} {', '.join(spans)}"
+    slower = all(of.band.low >= of.ms for _, of in far)  # so a range begins at the prediction
+    why = "; nearly all such runs are slower than predicted" if slower else ""
+    yield Line(f"The prediction may be far off{where}{why}", spare=0 if ranged else 8)

@@ -211,7 +211,7 @@ def sure(
         if layout is None and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
         first = f"; as runs differ widely, {MEASURE_FIRST}" * measured_first
-        said = f"{count}{shape}: {share} of {similar(found.own)} {KEEP[keeps]}{more}{first}"
+        said = f"{count}{shape}: {share} of {similar(found.own, any_gpu=found.any_gpu)} {KEEP[keeps]}{more}{first}"
         return Line(said, detailed=(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}",))
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
@@ -222,13 +222,18 @@ def sure(
     (first, of_first), *others = shares
     if measured_first:
         others, more = [], f"; {TOO_FAR_APART}{more}"
-    parts = [f"{first}: {of_first} of {similar(found.own)} {KEEP[keeps]}", *(f"{one}: {of}" for one, of in others)]
+    parts = [
+        f"{first}: {of_first} of {similar(found.own, any_gpu=found.any_gpu)} {KEEP[keeps]}",
+        *(f"{one}: {of}" for one, of in others),
+    ]
     return Line("; ".join(parts) + more, detailed=(detail,))
 
 
-def similar(own: bool) -> str:
-    """Name in short the runs that a share refers to."""
-    return of_runs(own) if own else "similar benchmark runs"
+def similar(own: bool, *, any_gpu: bool) -> str:
+    """Name in short the runs that a share refers to. Runs of `any_gpu` generation are not called similar."""
+    if own:
+        return of_runs(own)
+    return "benchmark runs on any GPU" if any_gpu else "similar benchmark runs"
 
 
 def _slower(found: ConfidentSize) -> str:
