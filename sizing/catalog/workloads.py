@@ -127,6 +127,20 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
         ) from None
 
 
+def without(workload: Workload, fields: Iterable[str]) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
+    """A workload without `fields` (dotted), and those of them that it stated, with their values."""
+    data = workload.model_dump(exclude_unset=True)
+    stated = []
+    for field in fields:
+        value: Any = data
+        for step in field.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            stated.append((field, value))
+            _drop(data, field)
+    return checked(Workload, data, lambda path: ".".join(map(str, path))), tuple(stated)
+
+
 def optimisations(fields: Mapping[str, str], stated: Mapping[str, str | float | None]) -> Optimisations:
     """Optimisations as stated; `fields` says for a fault where each of them was stated. Raises InputError with all faults."""
     given = {name: value for name, value in stated.items() if value is not None}

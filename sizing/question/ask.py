@@ -214,6 +214,7 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
             model_matched_from=model.matched_from,
             gpus_matched_from=names.gpus_matched,
             notes=model.name_notes,
+            left_out=names.left_out,
             prices=names.price.value,
             unsold=names.unsold,
         ),

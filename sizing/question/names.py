@@ -102,7 +102,10 @@ class Layers(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The names of a workload and its options. Each part has a value or its faults."""
+    """The names of a workload and its options. Each part has a value or its faults.
+
+    `left_out` says what the workload states of its own model, where an option names another model.
+    """
 
     layers: Layers
     found: Part[Found[Workload] | None]
@@ -113,11 +116,12 @@ class Names(NamedTuple):
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
     contradictions: Part[None]
+    left_out: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return self[1:]
+        return tuple(part for part in self if isinstance(part, Part))
 
     @property
     def name(self) -> str | None:
@@ -164,10 +168,11 @@ def look_up(
         given["gpu"] = comma_separated(gpu)
     if tokens is not None:
         given["tokens"] = tokens
-    found = Part(lambda: workload_at(workload) if isinstance(workload, str) else workload)
+    whole_file = Part(lambda: workload_at(workload) if isinstance(workload, str) else workload)
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
+    left_out, found = _without_other_model(whole_file, given, catalog)
     _give_users_think_time(given, flags, found)
     file = None if found.faults else found.value
     layers = Layers(given, flags, file.path if file is not None and file.path.name else None)  # options are of no file
@@ -204,7 +209,41 @@ def look_up(
         engine=Part(lambda: _engine(catalog, given, found, found_gpus), layers.at(("serving", "engine"))),
         precisions=precisions,
         contradictions=Part(lambda: raise_any(options.faults)),
+        left_out=left_out,
     )
+
+
+OF_MODEL = ("precision", "kv_precision", "optimisations.speculative", "optimisations.sparsity")  # stated of one model
+
+
+def _without_other_model(
+    found: Part[Found[Workload] | None], given: Mapping[str, Any], catalog: Catalog
+) -> tuple[tuple[str, ...], Part[Found[Workload] | None]]:
+    """A workload without what it states of its model where `given` names another model, and what that was.
+
+    A format, a draft and pruned weights are of a checkpoint, so another checkpoint is served as if it were asked for alone.
+    """
+    file = None if found.faults else found.value
+    if file is None or given.get("model") is None:
+        return (), found
+    try:
+        same = catalog.model(str(given["model"])).id == catalog.model(file.spec.model).id
+    except InputError:  # reported where the model is looked up
+        return (), found
+    fields = (
+        [] if same else [field for field in OF_MODEL if not any(f"{name}.".startswith(f"{field}.") for name in given)]
+    )
+    spec, left = workloads.without(file.spec, fields) if fields else (file.spec, ())
+    told = ", ".join(_of(field, value) for field, value in left)
+    return (f"{told} of {file.id}, stated for {file.spec.model}",) if left else (), Part(
+        lambda: replace(file, spec=spec)
+    ) if left else found
+
+
+def _of(field: str, value: Any) -> str:
+    """A field with its value; of a draft and of pruned weights only the name."""
+    name = field.rpartition(".")[2].replace("_", " ")
+    return name if isinstance(value, dict) else f"{name} {value}"
 
 
 def _engine(

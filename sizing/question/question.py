@@ -115,7 +115,7 @@ class Origin:
     """The origin of a question's values: the workload as served, the names written by the user, the defaults.
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
-    name. `notes` are about the model's name. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
+    name. `notes` are about the model's name. `left_out` is what the workload states of another model. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
     `prices` are those of GPU types. `unsold` are the GPU types that the stated provider does not sell, which are left out.
     """
 
@@ -126,6 +126,7 @@ class Origin:
     model_matched_from: str | None = None
     gpus_matched_from: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     demanded: Demanded | None = None
     habits: Habits | None = None
     prices: PriceRule = field(default_factory=PriceRule)

@@ -27,6 +27,7 @@ OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num
 REQUESTS_OF_USER = "requests per user per day"
 UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
 
+LEFT_OUT = "left out of the workload"  # what it states of its own model, where an option names another
 PRECISION = "precision"  # a format that a GPU cannot multiply
 
 
@@ -36,6 +37,8 @@ def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
         yield taken("note on the model", note, model.source)
+    for left in question.origin.left_out:
+        yield taken(LEFT_OUT, left, "the model that is asked for, as if it were asked for alone")
     if model.pooled:
         head = f"none: {question.service.task} pools states, its own matrix of labels is not counted"
         yield taken("output head", head, "as asked")

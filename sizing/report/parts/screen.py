@@ -12,7 +12,7 @@ from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
-from sizing.report.parts.assumptions import PRECISION, UNSOLD
+from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, UNSOLD
 from sizing.report.parts.optimised import beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
@@ -377,6 +377,8 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     """
     for note in dict.fromkeys(str(a.value) for a in assumptions if a.what == PRECISION):  # it changes the numbers
         yield Line(note, "Precision")
+    if left := dict.fromkeys(str(a.value) for a in assumptions if a.what == LEFT_OUT):
+        yield Line("; ".join(left), "Left out")
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
     askable = [a for a in askable if by_day or a.what not in HABITS]
     said = dict.fromkeys(ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable)
