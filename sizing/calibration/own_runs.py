@@ -28,7 +28,7 @@ from sizing.evidence.notes import NO_VERSION
 from sizing.evidence.rows import Case, resolve
 from sizing.specs.bands import BandMetric, students
 from sizing.specs.calibration import Calibration, OwnRunRules
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Gpu
 from sizing.specs.own_runs import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 
@@ -335,8 +335,7 @@ def _refuse_contradictions(runs: MeasuredRuns) -> None:
             message = f"{other} and {case.row.id} ran the same, and their {name} is {np.exp(known):,.4g} and {np.exp(value):,.4g}"
             allowed = "one of them; or columns that say what differs, as num_requests"
             faults.setdefault((other, case.row.id), Fault(message, allowed=allowed))
-    if faults:
-        raise InputError(list(faults.values()))
+    raise_any(faults.values())
 
 
 def _refuse_unexplained(errors: dict[str, MetricErrors], gpu: str, most_off: float) -> None:
@@ -351,8 +350,7 @@ def _refuse_unexplained(errors: dict[str, MetricErrors], gpu: str, most_off: flo
         for name, each in errors.items()
         if each.own > most_off
     ]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _setting(case: Case) -> Hashable:

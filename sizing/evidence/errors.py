@@ -10,7 +10,7 @@ import numpy as np
 from sizing.catalog.measured import COLUMNS, METRICS, MeasuredRow
 from sizing.evidence.predict import Result, situation_of
 from sizing.specs.bands import Band, BandMetric, find, region
-from sizing.specs.errors import Fault, InputError, unknown
+from sizing.specs.errors import Fault, raise_any, unknown
 
 DERIVED = ("load", "kind", "metric")
 # The metric of error bands for each column of measured rows.
@@ -80,8 +80,7 @@ def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str,
     faults = [unknown(name, "column", allowed, field="--by") for name in names if name not in allowed]
     if not names:
         faults.append(Fault("names no column", field="--by", allowed=", ".join(allowed)))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return tuple(dict.fromkeys(names))
 
 

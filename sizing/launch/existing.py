@@ -211,8 +211,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     check(*parts, runs)
     found, read_ = [found[at] for at in runs.value], [parts[at].value for at in runs.value]
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
-    if faults := list(shared(uses, asked.file)):
-        raise InputError(faults)
+    raise_any(shared(uses, asked.file))
     read_ = list(_clashing(found, read_))
     if all(map(is_local, found)):
         read_ = _as_replicas(read_, "services" if found[0].path else COMMANDS)
@@ -318,8 +317,7 @@ def _existing(container: Container, asked: Asked) -> Existing:
     told = Part(lambda: _check_told(args.value, container, asked))
     seen = Part(lambda: visible(container, asked.facts, asked.file))
     check(dialect, args, name, model, gpu, replicas, told, seen, said)
-    if faults := list(misread(args.value, dialect.value[0], name.value, model.value, asked.file)):
-        raise InputError(faults)
+    raise_any(misread(args.value, dialect.value[0], name.value, model.value, asked.file))
     found = _data(args.value, dialect.value[0], model.value, container, asked)
     found |= {"name": container.name, "model": name.value, "gpu": gpu.value}
     ranks = found["replicas"]

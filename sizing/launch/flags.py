@@ -12,7 +12,7 @@ import yaml
 from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
 from sizing.model.settings import is_within
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, raise_any
 from sizing.specs.launch import EngineFlag, EngineFlags, Term
 
 Value = str | int | float | bool
@@ -107,8 +107,7 @@ def write(dialect: Dialect, terms: Mapping[Term, Value]) -> Args:
             words += (row.flags[0], str(said))
         elif value or row.off:
             words.append(row.flags[0] if value else row.off[0])
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     for flag, content in objects.items():
         words[words.index(flag) + 1] = json.dumps(content)
     if not settings:

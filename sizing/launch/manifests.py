@@ -40,7 +40,7 @@ from sizing.launch.nodes import (
 )
 from sizing.launch.shell import ABOUT, MOST_HELD, ShellCommand
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import Fault, FieldPath, InputError
+from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 from sizing.specs.launch import Charts, LaunchFacts
 
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
@@ -163,8 +163,7 @@ def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
         for name, service in as_mapping(value_at(document.data, SERVICES)).items()
         if value_at(service, "extends") is not None
     ]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _is_service(document: YamlDocument) -> bool:

@@ -15,7 +15,7 @@ from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation, of_own
 from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When, Windows
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
@@ -82,8 +82,7 @@ def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> E
     """The settings from the rows with the numbers `chosen`; equal choices share one result."""
     numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
     faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     values = {
         setting: _rows(engine, version, setting)[number].value
         for setting, number in numbers.items()

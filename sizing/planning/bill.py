@@ -63,8 +63,7 @@ def check_ways(ways: Ways) -> None:
     split = ways.split
     if split is not None and split != BY_TIME and (isinstance(split, str) or not 0 <= split < float("inf")):
         faults.append(Fault(f"{split!r} is not allowed", field="split", allowed=f"{BY_TIME}, or a number from 0 on"))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 class Rental(NamedTuple):

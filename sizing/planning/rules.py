@@ -11,7 +11,7 @@ from sizing.catalog import shelf
 from sizing.catalog.files import checked
 from sizing.planning import growth
 from sizing.specs.demand import Scaling
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.fleet import PlanRules
 from sizing.specs.units import MONTHS_PER_YEAR
 
@@ -47,8 +47,7 @@ def plan_rules(**options: Any) -> ProvisionRules:
     """
     stated = stated_rules(options, {})
     faults = [fault for _, fault in contradictions(stated)]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return rules_of(stated, shelf.only(Scaling))
 
 

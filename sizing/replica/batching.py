@@ -56,13 +56,13 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     rates = rates_of(curves, flow, decoding)
     thread, keeps_up = front_end(curves, rates)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & keeps_up
-    wait = waits(curves, flow, rates, decoding, stable)
+    wait = waits(curves, flow, rates, stable)
     own_s = curves.front_end_s + rates.prompt_s
     after_first = flow.osl - 1
     per_step = flow.tokens_per_step
-    by_prompt = lengthening(flow, rates, decoding)
-    seen_s, spread_s = _seen_s(curves, flow, rates, decoding, by_prompt)
-    met = met_of(curves, flow, rates, wait, decoding, by_prompt, seen_s)
+    by_prompt = lengthening(flow, rates)
+    seen_s, spread_s = _seen_s(curves, flow, rates, by_prompt)
+    met = met_of(curves, flow, rates, wait, by_prompt, seen_s)
     met_s, by_prompts_s = met.overall_s, met.quantiles_s(quantiles)
     mean_itl_s = (seen_s + met_s) / per_step
     itl_s = {"mean": mean_itl_s}
@@ -184,9 +184,7 @@ def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles
     )
 
 
-def _seen_s(
-    curves: Curves, flow: Batching, rates: Rates, decoding: Array, by_prompt: Lengthening
-) -> tuple[Array, Array]:
+def _seen_s(curves: Curves, flow: Batching, rates: Rates, by_prompt: Lengthening) -> tuple[Array, Array]:
     """The decode step that a request sees without prefill, and its standard deviation over requests.
 
     An arrival finds b others (Poisson arrivals see time averages) and adds itself and those that come with it. Between prefills
@@ -195,6 +193,7 @@ def _seen_s(
     waits for each other, by 1/(1-e) where 1 % more sequences make the step e % longer. The number varies by the root of b times
     this factor. The step is not linear in it (experts), so it is the mean of a step with so many more and one with fewer.
     """
+    decoding = rates.decoding
     more_s = np.asarray(decode_step_s(curves, flow, decoding * (1 + NUDGE)))
     growth = (more_s / rates.decode_s - 1) / NUDGE
     steps = np.asarray(flow.decode_steps)

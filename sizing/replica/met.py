@@ -6,6 +6,7 @@ prompts of its first decode steps came during its own prefill, and those that co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -65,32 +66,29 @@ class Met:
 
     def _few_s(self) -> Array:
         """The mean where a few prompts fill all steps, so that it counts how many they are."""
-        chance, first, more = self._series()
-        seconds, left = np.zeros_like(chance), np.ones_like(chance)
-        for number in range(COUNTED):
+        seconds, left = np.zeros_like(self.mean), np.ones_like(self.mean)
+        for number, chance in enumerate(self._chances()):
             seconds += chance * self._added_s(np.full_like(chance, number))
             left -= chance
-            chance = chance * (first + more * number) / (number + 1)
         return seconds + np.maximum(left, 0.0) * self._added_s(np.maximum(self.mean, COUNTED))
 
     def _counts(self, quantiles: Quantiles) -> dict[str, Array]:
         """The least number of prompts that is not exceeded with each probability, at most `COUNTED`."""
-        if not quantiles:
-            return {}
-        chance, first, more = self._series()
-        below, counts = chance.copy(), {name: np.zeros_like(chance) for name in quantiles}
-        for number in range(COUNTED):
+        below, counts = np.zeros_like(self.mean), {name: np.zeros_like(self.mean) for name in quantiles}
+        for chance in self._chances() if quantiles else ():
+            below += chance
             for name, q in quantiles.items():
                 counts[name] += below < q
-            chance *= (first + more * number) / (number + 1)
-            below += chance
         return counts
 
-    def _series(self) -> tuple[Array, Array, Array]:
-        """The probability of no prompt, and (f, m): that of n + 1 prompts is that of n times (f + m*n)/(n + 1)."""
+    def _chances(self) -> Iterator[Array]:
+        """Yield the probability of each number of prompts below `COUNTED`, from 0 on."""
         more, first = 1 - 1 / self.dispersion, self.mean / self.dispersion
         factor = np.where(more > TINY, np.log1p(-more) / np.minimum(-more, -TINY), 1.0)
-        return np.exp(-first * factor), first, more
+        chance = np.exp(-first * factor)
+        for number in range(COUNTED):
+            yield chance
+            chance = chance * (first + more * number) / (number + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,50 +96,45 @@ class Lengthening:
     """What a prompt adds to the decode steps of other sequences, in all its steps together.
 
     A prompt adds `each_s` and the first one of a step `first_s` more: launches outside CUDA graphs hide the first prompts.
-    `added_s` is the mean. `brought` is the number of others that come while one more prompt lengthens steps.
+    `brought` is the number of others that come while one more prompt lengthens steps.
     """
 
     each_s: Array
     first_s: Array
-    added_s: Array
     brought: Array
 
 
-def lengthening(flow: Batching, rates: Rates, decoding: Array) -> Lengthening:
+def lengthening(flow: Batching, rates: Rates) -> Lengthening:
     """What a prompt adds to decode steps."""
-    within = np.maximum(decoding / flow.decode_steps, TINY)  # prompts that come within a step
+    within = np.maximum(rates.decoding / flow.decode_steps, TINY)  # prompts that come within a step
     added_s, hit_s = (rates.step_s - rates.decode_s) / within, flow.chunks * rates.hit_s / flow.stages
     if flow.prefill_only:
         nothing = np.zeros_like(added_s)
-        return Lengthening(added_s, nothing, added_s, 1 - rates.decode_s / rates.step_s)
-    shared = np.minimum(1.0, flow.most_together - 1)
+        return Lengthening(added_s, nothing, 1 - rates.decode_s / rates.step_s)
+    shared = flow.sharing
     more_s = np.minimum(flow.chunks * rates.another_s / flow.stages, added_s)
     first_s = shared * np.maximum(hit_s - hit_s / np.maximum(added_s, TINY) * more_s, 0.0)
     each_s = shared * more_s + (1 - shared) * added_s
     marginal_s = each_s + first_s * np.exp(-within * flow.chunks / flow.stages)
     brought = np.minimum(rates.requests_per_s * marginal_s, 1 - rates.decode_s / rates.step_s)
-    return Lengthening(each_s, first_s, added_s, brought)
+    return Lengthening(each_s, first_s, brought)
 
 
-def met_of(
-    curves: Curves, flow: Batching, rates: Rates, wait: Waits, decoding: Array, by_prompt: Lengthening, seen_s: Array
-) -> Met:
+def met_of(curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array) -> Met:
     """The prompts that a request meets in its decode steps, each of which takes `seen_s` without them."""
-    launch_s = launching_s(curves, flow, rates) if flow.ahead else rates.chunk_s
-    before_s = _before_s(flow, rates, decoding, launch_s) if flow.ahead else np.zeros_like(seen_s)
     if flow.prefill_only:
-        return _runs_met(flow, rates, wait, launch_s, before_s)
-    return _prompts_met(flow, rates, wait, by_prompt, seen_s, launch_s, before_s)
+        return _runs_met(curves, flow, rates, wait)
+    return _prompts_met(curves, flow, rates, wait, by_prompt, seen_s)
 
 
-def _before_s(flow: Batching, rates: Rates, decoding: Array, launch_s: Array) -> Array:
+def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:
     """Seconds of the step before a request's own during which prompts come that are taken one step after its own.
 
     An engine that plans ahead takes in a step those that came between the launches of the two steps before. The step before
     the request's own was decided when the request came: it has prefill if somebody came in the step before that.
     """
     share = np.minimum(rates.in_prefill, 1.0)
-    decode_share = (1 - share) * -np.expm1(-decoding)
+    decode_share = (1 - share) * -np.expm1(-rates.decoding)
     busy = share + decode_share
     step_s = busy / np.maximum(share / rates.chunk_s + decode_share / rates.decode_s, TINY)
     somebody = -np.expm1(-rates.requests_per_s * flow.chunks / flow.stages * busy * step_s)
@@ -150,13 +143,7 @@ def _before_s(flow: Batching, rates: Rates, decoding: Array, launch_s: Array) ->
 
 
 def _prompts_met(
-    flow: Batching,
-    rates: Rates,
-    wait: Waits,
-    by_prompt: Lengthening,
-    seen_s: Array,
-    launch_s: Array,
-    before_s: Array,
+    curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array
 ) -> Met:
     """Where prompts share steps with decodes.
 
@@ -168,13 +155,13 @@ def _prompts_met(
     Poisson distribution.
     """
     steps = np.asarray(flow.decode_steps)
-    alone = 1 - np.minimum(1.0, flow.most_together - 1)
-    own_s = rates.prompt_s + wait.company_s + wait.queue.overall_s + alone * wait.shared_s
-    later = np.maximum(steps - 1 - flow.ahead, 0.0)
+    own_s = rates.prompt_s + wait.company_s + wait.queue.overall_s + (1 - flow.sharing) * wait.shared_s
+    later = flow.later_steps
     if flow.ahead:
+        launch_s = launching_s(curves, flow, rates)
         last_s = (flow.chunks - np.ceil(flow.chunks) + 1) * rates.chunk_s
         too_late_s = np.maximum(2 - steps, 0.0) * np.maximum(last_s + wait.company_s - launch_s, 0.0)
-        own_s = before_s + own_s - too_late_s
+        own_s = _before_s(flow, rates, launch_s) + own_s - too_late_s
     part = later / steps
     left = 1 - np.minimum(by_prompt.brought * part, HEAVIEST_LOAD)
     on_average = 1 - np.minimum((1 - rates.decode_s / rates.step_s) * part, HEAVIEST_LOAD)
@@ -189,23 +176,24 @@ def _prompts_met(
     )
 
 
-def _runs_met(flow: Batching, rates: Rates, wait: Waits, launch_s: Array, before_s: Array) -> Met:
+def _runs_met(curves: Curves, flow: Batching, rates: Rates, wait: Waits) -> Met:
     """Where steps with prefill hold no decodes: runs of such steps, counted in steps of one prompt.
 
     A request waits for the rest of the run of its own prefill, and for a run now and then after a decode step. Where the
     budget holds one prompt, a run ends when no prompt waits.
     """
     steps, per_s = np.asarray(flow.decode_steps), rates.requests_per_s * flow.chunks / flow.stages
-    shared = np.minimum(1.0, flow.most_together - 1)
-    later = np.maximum(steps - 1 - flow.ahead, 0.0)
+    shared = flow.sharing
+    launch_s = launching_s(curves, flow, rates) if flow.ahead else rates.chunk_s
     one_s, on_s = _run_s(rates, wait, per_s, launch_s)
     fill_s = np.minimum(flow.slots, MOST_SLOTS) / np.maximum(rates.requests_per_s, TINY)  # a full engine ends a run
     on_s = fill_s * -np.expm1(-on_s / fill_s)
     begins: Array | float = 1.0
     if flow.ahead:  # those that came after the launch follow after one decode step
-        now, then = (-np.expm1(-per_s * seconds) for seconds in (before_s + launch_s, rates.chunk_s - launch_s))
+        during_s = (_before_s(flow, rates, launch_s) + launch_s, rates.chunk_s - launch_s)
+        now, then = (-np.expm1(-per_s * seconds) for seconds in during_s)
         begins = (now + np.minimum(1.0, steps - 1) * then) / np.maximum(-np.expm1(-per_s * one_s), TINY)
-    runs = (rates.step_s - rates.decode_s) / one_s * later
+    runs = (rates.step_s - rates.decode_s) / one_s * flow.later_steps
     busy = np.minimum(rates.busy, HEAVIEST_LOAD)
     own_s = rates.prompt_s + wait.queue.overall_s + wait.shared_s
     one_by_one = rates.requests_per_s * own_s / (1 - busy) + runs / flow.chunks

@@ -82,6 +82,16 @@ class Batching:
         """Most prompts that share one step, over all attention-data ranks."""
         return self.dp * self.on_rank
 
+    @property
+    def sharing(self) -> Numeric:
+        """How far prompts share steps: 0 where a step holds one prompt, 1 where it holds two or more."""
+        return np.minimum(1.0, self.most_together - 1)
+
+    @property
+    def later_steps(self) -> Numeric:
+        """Decode steps of a request after its first, whose prompts came while it decoded: one fewer with `ahead`."""
+        return np.maximum(self.decode_steps - 1 - self.ahead, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Point:

@@ -25,10 +25,11 @@ class Rates:
     """The quantities of an open loop, for arrays of decoding sequences.
 
     `prompt_s` lasts from the start of a prompt's prefill to its first token. `hit_s` is what prefill adds to a decode step,
-    and `another_s` what one more prompt adds to such a step. `hits` is the number of steps with prefill during one request.
-    `in_prefill` is the share of time in steps with prefill. `busy` is the share of the prefill capacity with full budgets.
+    and `another_s` what one more prompt adds to such a step. `in_prefill` is the share of time in steps with prefill. `busy` is
+    the share of the prefill capacity with full budgets.
     """
 
+    decoding: Array
     step_s: Array
     decode_s: Array
     chunk_s: Array
@@ -36,7 +37,6 @@ class Rates:
     prompt_s: Array
     hit_s: Array
     another_s: Array
-    hits: Array
     requests_per_s: Array
     in_prefill: Array
     busy: Array
@@ -116,6 +116,7 @@ def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
     more_s = np.asarray(steps(more))
     steps_per_s = requests_per_s * flow.chunks / flow.stages
     return Rates(
+        decoding=decoding,
         step_s=step_s,
         decode_s=decode_s,
         chunk_s=chunk_s,
@@ -123,7 +124,6 @@ def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
         prompt_s=flow.passes * chunk_s,
         hit_s=hit_s,
         another_s=more_s - chunk_s,
-        hits=steps_per_s / together * flow.decode_steps * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,
         busy=steps_per_s * full_s / flow.most_together,
@@ -146,6 +146,7 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
         chunk_s = np.asarray(steps(together))
         together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
     return Rates(
+        decoding=nothing,
         step_s=nothing,
         decode_s=nothing,
         chunk_s=chunk_s,
@@ -153,7 +154,6 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
         prompt_s=flow.passes * chunk_s,
         hit_s=chunk_s,
         another_s=chunk_s,
-        hits=nothing,
         requests_per_s=requests_per_s,
         in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
         busy=utilisation,

@@ -15,17 +15,15 @@ from sizing.replica.points import Array, Batching
 from sizing.replica.throughput import TINY, Rates
 
 HEAVIEST_LOAD = 0.999  # cap on the load of a nearly unstable queue
-WEIBULL_SHAPE = (
-    -0.543
-)  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
-
+# shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
+WEIBULL_SHAPE = -0.543
 LOGISTIC = 1.702  # a logistic distribution of this scale is within 0.01 of the normal one (Camilli 1994)
 
 # Gamma(1 + x) for x from 0 to 1, to 5e-5 (Abramowitz and Stegun 6.1.35)
 GAMMA = (1.0, -0.5748646, 0.9512363, -0.6998588, 0.4245549, -0.1010678)
 
 
-def weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
+def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
     """Quantile of a Weibull time with a given mean and squared coefficient of variation (at most 1); 0 where `q` <= 0."""
     shape = variation2**WEIBULL_SHAPE
     scale_s = mean_s / np.polyval(GAMMA[::-1], 1 / shape)
@@ -48,7 +46,7 @@ class Queue:
 
     def quantile_s(self, q: float) -> Array:
         """Quantile over all requests, of which some do not wait."""
-        return weibull_s(self.mean_s, self.variation2, 1 - (1 - q) / np.maximum(self.share, TINY))
+        return _weibull_s(self.mean_s, self.variation2, 1 - (1 - q) / np.maximum(self.share, TINY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,8 @@ class StepWait:
         """Quantile over all requests, of which some do not wait."""
         among = 1 - (1 - q) / np.maximum(self.share, TINY)
         mean_s, beyond_s = self.step_s / 2 + self.then_s, self.step_s * (among - 0.5)
-        deviations = np.log(np.clip(among, 0.5, 1 - TINY) / (1 - np.clip(among, 0.5, 1 - TINY))) / LOGISTIC
+        upper = np.clip(among, 0.5, 1 - TINY)
+        deviations = np.log(upper / (1 - upper)) / LOGISTIC
         longer_s = np.hypot(np.maximum(beyond_s, 0.0), deviations * self.deviation_s)
         return np.where(among < 0.5, 2 * np.maximum(among, 0.0) * mean_s, mean_s + longer_s)
 
@@ -106,7 +105,7 @@ def front_end(curves: Curves, rates: Rates) -> tuple[Queue, NDArray[np.bool_]]:
     return Queue(waits, curves.serial_s / (2 * (1 - waits)), (1 + 2 * waits) / 3), busy < 1
 
 
-def waits(curves: Curves, flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> Waits:
+def waits(curves: Curves, flow: Batching, rates: Rates, stable: NDArray[np.bool_]) -> Waits:
     """Waits of an arrival at a random time.
 
     Notation: L is the length of a step, lambda the arrivals per second, h the time that one more prompt adds to a step.
@@ -124,8 +123,8 @@ def waits(curves: Curves, flow: Batching, rates: Rates, decoding: Array, stable:
     load = np.minimum(per_stage * more_s, 1 - rates.decode_s / np.maximum(rates.step_s, TINY))
     load = np.clip(load, 0.0, HEAVIEST_LOAD)
     share = np.minimum(rates.in_prefill, 1.0)
-    at_all = (1 - share) * -np.expm1(-decoding)
-    shares = np.minimum(1.0, flow.most_together - 1)
+    at_all = (1 - share) * -np.expm1(-rates.decoding)
+    shares = flow.sharing
     variance_s2 = more_s**2 * per_stage * rates.step_s / (1 - load**2)
     met_s = rates.chunk_s if flow.flat else rates.chunk_s + variance_s2 / rates.chunk_s
     busy, nothing = np.where(stable, rates.busy, 0.0), np.zeros_like(share)

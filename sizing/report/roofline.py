@@ -38,7 +38,7 @@ from sizing.report.parts import assumptions
 from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, raise_any
 from sizing.specs.units import MILLI, TERA
 
 DECODE, PREFILL = "decode", "prefill"
@@ -155,8 +155,7 @@ def record(resolved: Resolved, sizes: StepSizes) -> RooflineReport:
     step allows.
     """
     faults = list(_faults(resolved, sizes))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     context, batches, prompts = _usual(resolved, sizes)
     kernels = resolved.kernels()
     decoding = (Batch(decode_sequences=float(size), decode_context_tokens=float(context)) for size in batches)

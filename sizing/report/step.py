@@ -28,7 +28,7 @@ from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
     faults = [*layout_faults(resolved)]
     faults += length_faults(resolved, (("--context", work.context), ("--prefill, --prior", work.prefill + work.prior)))
     faults += batch_faults(resolved, work.decode, work.prefill, ("--decode", "--decode, --prefill"))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     kernels, prompts = resolved.kernels(), 1.0 if work.prefill else 0.0
     batch = Batch(
         decode_sequences=float(work.decode),
@@ -158,8 +157,7 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
 
     prefill = timed(pair.prefill, StepLoad(prefill=work.prefill, prior=work.prior))
     decode = timed(pair.decode, StepLoad(decode=work.decode, context=work.context))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     prompt, shared = work.prefill + work.prior, of_service(pair.decode.question.service) | {"batch": work._asdict()}
     rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
     return StepPools(
