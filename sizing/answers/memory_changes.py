@@ -97,7 +97,7 @@ def fit(deployed: Sequence[Resolved], sequences: int) -> bool:
 
 def slots(replica: Replica) -> int:
     """The sequences that the engine runs at once, whatever its memory holds."""
-    return replica.settings.max_num_seqs * replica.layout.dp
+    return replica.settings.most_sequences(replica.layout.pp) * replica.layout.dp
 
 
 def state_slots(replica: Replica, sequences: int) -> int:
@@ -121,7 +121,7 @@ def starting(
     """
     tried = change.of(asked)
     if min(slots(each.replica) for each in tried) < sequences:
-        change = replace(change, max_num_seqs=-(-sequences // min(each.layout.dp for each in tried)))
+        change = replace(change, max_num_seqs=_least_of(tried, sequences))
         tried = change.of(asked)
     needed = max(state_slots(each.replica, sequences) for each in tried)
     stated = [each.question.service.serving.max_mamba_cache_size for each in tried]
@@ -131,6 +131,11 @@ def starting(
     found = [most(each.replica) for each in tried if not (each.memory.fits and each.memory.starts)]
     fewest = min((count for count in found if count), default=None)
     return change if fewest is None else replace(change, max_num_seqs=fewest)
+
+
+def _least_of(deployed: Sequence[Resolved], sequences: int) -> int:
+    """The least `max_num_seqs` with which each deployment runs `sequences` sequences at once."""
+    return -(-sequences // min(slots(each.replica) // each.settings.max_num_seqs for each in deployed))
 
 
 def suggested(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
@@ -165,7 +170,7 @@ def _of_the_engine(asked: Sequence[Resolved], sequences: int) -> Iterator[Memory
 
 def _fewer(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the most sequences with whose activation and CUDA graphs the sequences fit, where fewer are run than asked to."""
-    least = -(-sequences // min(each.layout.dp for each in asked))
+    least = _least_of(asked, sequences)
     most = max(each.settings.max_num_seqs for each in asked)
     if least < most and not fit(asked, sequences) and fit(MemoryChange(max_num_seqs=least).of(asked), sequences):
         found = smallest(lambda count: not fit(MemoryChange(max_num_seqs=count).of(asked), sequences), least, most) - 1

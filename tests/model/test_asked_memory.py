@@ -370,3 +370,10 @@ def test_the_formula_of_a_cache_that_is_stated_or_bounded_says_so() -> None:
     )
     assert stated.formula.startswith("as stated")
     assert bounded.formula.endswith("at most the 50,000 tokens of --max-total-tokens")
+
+
+def test_a_limit_of_each_microbatch_is_suggested_as_such() -> None:
+    """TensorRT-LLM counts the sequences of one microbatch: of two stages, 4 run 8 sequences at once, and 9 take 5."""
+    asked = {"engine": "tensorrt-llm", "pp": 2, "max_model_len": 8192, "max_num_seqs": 4}
+    assert record(deployed(**asked), 8).fits
+    assert record(deployed(**asked), 9).suggestions[0] == "--max-num-seqs 5"

@@ -86,8 +86,7 @@ def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
         tokens, most = used.max_model_len, used.max_concurrency
         return f"does not fit: {sequences:,} sequences of {tokens:,} tokens, where the cache holds {number(most)}"
     if used.fits:
-        most = changes.slots(replica)
-        return f"does not fit: {sequences:,} sequences at once, where max_num_seqs lets the engine run {most:,}"
+        return f"does not fit: {sequences:,} sequences at once, where max_num_seqs lets the engine run {changes.slots(replica):,}"
     if used.beyond_card_gib:
         parts = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
         return (
