@@ -202,7 +202,9 @@ def test_a_demand_above_every_stable_rate_says_where_the_queue_grows(
     more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed, figures = failing("--rps 5", capsys, *more)
-    most = re.search(r"414 % used; above ([\d.]+), the queue grows without end; 5 replicas", failed["demand"])
+    assert figures["utilisation"] == pytest.approx(5 / figures["max_requests_per_s"])
+    used = f"{figures['utilisation']:.0%}".replace("%", " %")
+    most = re.search(rf"{used} used; above ([\d.]+), the queue grows without end; 5 replicas", failed["demand"])
     assert most is not None and 1.6 < float(most[1]) < 5
     assert figures["itl_ms"] is None and set(failed) == {"demand", "ttft", "itl"}
     assert all("grows without end" in words and words.endswith("would do") for words in failed.values())
