@@ -315,7 +315,7 @@ def test_a_layout_that_needs_less_is_named_with_its_stages_and_the_others_with_w
 
 
 def test_the_screen_says_what_binds_each_candidate(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["compare", "chat", "-g", "b200,h100-sxm", "--no-verify", "--jobs", "1"]
+    asked = ["compare", "chat", "-g", "b200,h100-sxm", "--itl", "46ms", "--no-verify", "--jobs", "1"]
     assert run([*asked, "--json"]) == 0
     limits = {each["gpus"]: each["limit"] for each in json.loads(capsys.readouterr().out)["candidates"]}
     assert run(asked) == 0
