@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Each, Outcome, Progress
@@ -60,14 +61,17 @@ def brief(
     with watch("Changing inputs") as progress:
         changed = tuple(effects(question, data, simulated=simulated, progress=progress))
     closed, one = is_closed(question), outcome.one_pool or outcome
+    compared = _compared(question, data, simulated, each, watch)
     return Brief(
         question=question,
         simulated=simulated,
         outcome=outcome,
         effects=changed,
-        rates=() if closed or question.space.pools is not None else tuple(_rates(one, question, simulated, watch)),
+        rates=()
+        if closed or question.space.pools is not None
+        else tuple(_rates(one, compared, question, simulated, watch)),
         loaded=_loaded(one, question, data, simulated, each, watch) if closed else None,
-        compared=_compared(question, data, simulated, each, watch),
+        compared=compared,
     )
 
 
@@ -85,9 +89,16 @@ def _compared(question: Question, data: Data, simulated: bool, each: Each, watch
         return tuple(compare(question, data, simulated=simulated, each=each, progress=progress))
 
 
-def _rates(outcome: Outcome, question: Question, simulated: bool, watch: Watch) -> Iterator[LineByRate]:
-    """Yield a line by rate for the best layout of each GPU type and precision; the answer's line includes its own load."""
-    answers = outcome.best_of_each()[:MOST_LINES]
+def _rates(
+    outcome: Outcome, compared: Sequence[Outcome], question: Question, simulated: bool, watch: Watch
+) -> Iterator[LineByRate]:
+    """Yield a line by rate for the best layout of each GPU type and precision; the answer's line includes its own load.
+
+    These are the answer and the layouts that a comparison has, where there is one.
+    """
+    confirmed = [each.answer for each in compared if each.answer is not None]
+    firsts = (*outcome.answers[:1], *confirmed) if confirmed else outcome.answers
+    answers = replace(outcome, answers=tuple(firsts)).best_of_each()[:MOST_LINES]
     with watch("Simulating") as progress:
         for done, answer in enumerate(answers, start=1):
             yield by_rate(answer, question, simulates=simulated, is_answer=answer is outcome.answer)

@@ -356,11 +356,12 @@ def sections(record: Compare) -> Iterator[Section]:
         (
             *lines,
             *(line._replace(spare=6) for line in replica_lines(record.inputs)),
-            *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
+            *raised(served[:MOST_SHOWN]),
+            *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
             *_prices(served[:MOST_SHOWN]),
-            *(() if record.prices is None else (record.prices.line(),)),
+            *(() if record.prices is None else record.prices.lines()),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
             following("; ".join((*helped, REST)), *helped) if helped else following(),
         )
@@ -438,7 +439,7 @@ def _limited(c: CompareCandidate) -> Iterator[LimitedLatency]:
             yield LimitedLatency(key, limited.statistic, limited.ms, band)
 
 
-def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:
+def notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:
     """Yield which candidates are less sure, and what is special about them."""
     borrowed = dict.fromkeys(c.gpu for c in served if c.borrowed_kernels)
     if borrowed:
@@ -448,6 +449,18 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
     yield from few("Precision", own, "note", 1)
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
+
+
+def raised(served: Iterable[CompareCandidate]) -> Iterator[Line]:
+    """Yield the candidates whose GPUs are more than predicted, as fewer than half of the runs like them keep the limits with these."""
+    for c in served:
+        alone = None if c.evidence is None else c.evidence.gpus_as_predicted
+        if alone is None or c.gpus is None:
+            continue
+        of_type = c.evidence is not None and c.evidence.gpu_as_predicted in (None, c.gpu)
+        usd = "" if c.usd_per_hour is None or not of_type else f", {money(c.usd_per_hour / c.gpus * alone)}/h"
+        why = f"{c.gpus:,} are for the slower half of runs like it"
+        yield Line(f"{called(c)}: {plural(alone, 'GPU')} by the prediction alone{usd}; {why}", "Raised")
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:

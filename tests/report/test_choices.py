@@ -11,9 +11,10 @@ from sizing.answers.estimate import by_prediction
 from sizing.catalog import shelf
 from sizing.model.architecture import Layout
 from sizing.question.question import load_data
+from sizing.report.compare import CompareCandidate, raised
 from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.layouts import Alternative, instead, is_taken
-from sizing.report.parts.one_provider import PriceOrder, price_order
+from sizing.report.parts.one_provider import AtProvider, PriceOrder, price_order
 from sizing.specs.advice import Advice
 
 RULES = shelf.only(Advice)
@@ -102,3 +103,29 @@ def test_a_confidence_sizes_as_asked_and_says_the_same() -> None:
         text.startswith("88 GPUs: 90 %") and "12 without --confidence" in text and "measure one replica first" in text
     )
     assert "measure" not in said(24, 24, without=12)
+
+
+def test_the_price_at_which_another_gpu_type_costs_less_is_named() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm,h200-sxm", isl=1000, osl=200, rps=5)
+    answers = by_prediction(question, load_data()).answers
+    order = price_order(answers)
+    assert order is not None and order.turn is not None
+    first, then = (next(a for a in answers if a.pool.replica.gpu_type.id == id_) for id_ in order.typical)
+    assert order.turn.usd_per_gpu_hour * first.gpus == pytest.approx(then.usd_per_hour)
+    assert order.turn.lowest <= order.turn.typical <= min(order.turn.highest, order.turn.usd_per_gpu_hour)
+    assert [line.label for line in order.lines()] == ["Prices", "Price"]
+
+
+def test_a_next_type_that_no_provider_offers_beside_the_first_is_named() -> None:
+    at = AtProvider("aws", {"b200": 40.0, "h100-sxm": 86.0})
+    assert "none offers b200 and mi300x" in PriceOrder(("b200", "mi300x", "h100-sxm"), (at,)).line().text
+    assert "none offers" not in PriceOrder(("b200", "h100-sxm", "mi300x"), (at,)).line().text
+
+
+def test_a_count_above_the_prediction_says_what_the_prediction_alone_takes() -> None:
+    plain = CompareCandidate(
+        "MI300X", "mi300x", "fp8", gpus=32, usd_per_hour=64.0, evidence=Evidence(4, 0.5, None, None)
+    )
+    assert not list(raised([plain, plain._replace(evidence=None)]))
+    (line,) = raised([plain._replace(evidence=Evidence(4, 0.5, None, None, 16, "MI300X"))])
+    assert "16 GPUs by the prediction alone, $32.00/h; 32 are" in line.text

@@ -27,7 +27,7 @@ from sizing.formats.words import gib, milliseconds, money, number, percent, plur
 from sizing.model.memory import MemoryUse
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
-from sizing.report.compare import CompareCandidate
+from sizing.report.compare import Compare, CompareCandidate, notes, raised
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
@@ -95,9 +95,12 @@ def _changes(report: Report) -> Iterator[Chapter]:
     how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
     how += "; without the plan's reserve and growth" * (report.plan is not None)
     table = page_table(Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})"))
-    sections: tuple[BarChart | PageTable | Prose, ...] = (*changes(report), table)
+    sections: tuple[BarChart | PageTable | Prose | Facts, ...] = (*changes(report), table)
     if not any(one.feasible for one in report.sensitivity):
         sections = (Prose((Line("No limit, length or demand makes this feasible by a change of 20 % alone."),)),)
+    prices = None if report.comparison is None else report.comparison.prices
+    if prices is not None and any(one.feasible for one in report.sensitivity):
+        sections = (*sections, Facts(tuple(prices.lines())[1:]))
     yield Chapter("sensitivity", "What would change the answer", sections, "What would change it", "wide")
 
 
@@ -107,7 +110,18 @@ def _comparison(report: Report) -> Iterator[Chapter]:
     how = "each simulated" if report.simulated else "closed form"
     title = f"The best layout of each ({how}), means of latencies"
     table = page_table(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
-    yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table), "Comparison", "wide")
+    known = Facts(tuple(_of_comparison(report.comparison)))
+    said = (known,) if known.lines else ()
+    yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table, *said), "Comparison", "wide")
+
+
+def _of_comparison(found: Compare) -> Iterator[Line]:
+    """Yield what makes counts and prices of GPU types less comparable than the table looks."""
+    served = [each for each in found.candidates if each.feasible]
+    yield from raised(served)
+    yield from notes(found, served)
+    if found.prices is not None:
+        yield found.prices.line()
 
 
 def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose | Text | PageTable]:
@@ -307,6 +321,7 @@ MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(on
 CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
     quantities.GPUS._replace(write="{:,}".format),
+    Quantity("gpus_sure", "GPUs to be sure", "{:,}".format),
     MONTH,
     in_words("layout", "layout", _layout),
     quantities.USD_PER_HOUR,

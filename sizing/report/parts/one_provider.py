@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer
@@ -27,11 +27,30 @@ class AtProvider(NamedTuple):
         return least < usd and money(least) != money(usd)
 
 
+class Turn(NamedTuple):
+    """The price of the cheapest GPU type from which the `next` one costs less, and its typical, lowest and highest known price."""
+
+    next: str
+    usd_per_gpu_hour: float
+    typical: float
+    lowest: float
+    highest: float
+
+
 class PriceOrder(NamedTuple):
     """The order of GPU types by their typical prices, the cheapest first, and by the prices of each provider of the first and another."""
 
     typical: tuple[str, ...]
     providers: tuple[AtProvider, ...]
+    turn: Turn | None = None
+
+    def lines(self) -> Iterator[Line]:
+        """Yield what the prices are of, and from which price on another GPU type costs less."""
+        yield self.line()
+        if (turn := self.turn) is not None:
+            now, at = f"{self.typical[0]} at {money(turn.typical)} a GPU-hour", money(turn.usd_per_gpu_hour)
+            known = f"known prices are {money(turn.lowest)} to {money(turn.highest)}"
+            yield Line(f"{now}; above {at} {turn.next} costs less; {known}", "Price", DIM, spare=4)
 
     def line(self) -> Line:
         """Write that the prices are of different providers, and who offers several of the types in which order."""
@@ -41,11 +60,13 @@ class PriceOrder(NamedTuple):
             return Line(f"of different providers; none is known that offers {both}", LABEL, DIM)
         turns = [each for each in self.providers if each.cheaper_than(first)]
         stays = [each.provider for each in self.providers if each not in turns]
-        parts = [f"at {_named(stays)} {first} is cheapest too"] if stays else []
+        parts = [f"{first} is cheapest too at {_named(stays)}"] if stays else []
         for each in turns[:1]:
             (other, usd), usd_first = next(iter(each.usd_per_hour.items())), each.usd_per_hour[first]
             more = f" and {plural(len(turns) - 1, 'other')}" if len(turns) > 1 else ""
             parts.append(f"at {each.provider}{more} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
+        if count > 2 and not any(self.typical[1] in each.usd_per_hour for each in self.providers):
+            parts.append(f"none offers {first} and {self.typical[1]}, the next one")
         return Line("; ".join(("of different providers", *parts)), LABEL, DIM)
 
 
@@ -61,7 +82,18 @@ def price_order(answers: Iterable[Answer]) -> PriceOrder | None:
     if len({(offer.provider, offer.date) for offer in offers if offer is not None}) < 2:
         return None
     typical = sorted(of_type, key=lambda id_: of_type[id_].usd_per_hour or 0.0)
-    return PriceOrder(tuple(typical), tuple(_at_providers([of_type[id_] for id_ in typical])))
+    ordered = [of_type[id_] for id_ in typical]
+    return PriceOrder(tuple(typical), tuple(_at_providers(ordered)), _turn(*ordered[:2]))
+
+
+def _turn(first: Answer, following: Answer | None = None) -> Turn | None:
+    """From which price of the first answer's GPU type the following answer costs less; None without one."""
+    if following is None or following.usd_per_hour is None or first.usd_per_hour is None:
+        return None
+    known = [usd_per_gpu_hour(offer) for offer in providers_offers(first.pool.replica.gpu_type.gpu)]
+    type_ = following.pool.replica.gpu_type.id
+    usd = following.usd_per_hour / first.gpus, first.usd_per_hour / first.gpus
+    return Turn(type_, *usd, min(known), max(known)) if known else None
 
 
 def _at_providers(ordered: Sequence[Answer]) -> Iterable[AtProvider]:
