@@ -24,9 +24,8 @@ from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
 
 RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
-UNSURE = (
-    "confidence"  # refused for want of published runs that keep the limits, though it serves the demand as predicted
-)
+# Refused for want of published runs that keep the limits, though it serves the demand as predicted.
+UNSURE = "confidence"
 LARGER_BUDGET = "a larger budget of GPUs"
 
 

@@ -194,8 +194,7 @@ def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> Curv
     if answer.run is not None:
         sample = sample_of(answer.run, in_flight)._replace(requests_per_s=rate)
     else:
-        names: list[str] = [name for name in LATENCIES if question.service.osl > 1 or name != "itl"]
-        sample = LoadSample(in_flight, {name: answer.latency_s(name) for name in names}, rate)
+        sample = sample_at(answer, question.service.osl, in_flight)._replace(requests_per_s=rate, decoding=None)
     known = {band.metric: band for band in likely(answer, question, shelf.only(PublishedRuns))}
     found = _point(line, sample, question, "poisson", known or None)
     return found._replace(bands={name: band for name, band in found.bands.items() if name != "requests_per_s"})

@@ -35,10 +35,8 @@ BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts th
 SPARE_NOTE = 6  # the rank of a spare note among spare lines
 HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
-CITED, TIED = (
-    re.compile(r"(\[\d+\]) (?=\S)"),
-    "\N{NO-BREAK SPACE}",
-)  # the number of a source, and what ties it to its text
+# The number of a source, and what ties it to its text.
+CITED, TIED = re.compile(r"(\[\d+\]) (?=\S)"), "\N{NO-BREAK SPACE}"
 PARTS, HYPHENATED = re.compile(r"[^/]*/|[^/]+"), re.compile(r"[^-]*-|[^-]+")  # of a word that is too long for its cell
 
 Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
@@ -326,6 +324,7 @@ def _pieces(word: str, size: int) -> list[str]:
     """A word whole if it fits, else cut after its slashes; a part that is too long after its hyphens, else at `size`."""
     if len(word) <= size:
         return [word]
-    parts = [part for part in PARTS.findall(word) if part]
-    pieces = [piece for part in parts for piece in ([part] if len(part) <= size else HYPHENATED.findall(part))]
+    pieces = [
+        piece for part in PARTS.findall(word) for piece in ([part] if len(part) <= size else HYPHENATED.findall(part))
+    ]
     return [piece[at : at + size] for piece in pieces for at in range(0, len(piece), size)]

@@ -54,10 +54,8 @@ DEVICES = ("deploy", "resources", "reservations", "devices")
 EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
 CONTAINERS, BEFORE = "containers", "initContainers"  # of a pod
-TEXTS = (
-    ("spec", RAY_FILE),
-    ("spec", "source", "helm", "values"),
-)  # places of YAML in a text: in a RayService, in Argo CD
+# Places of YAML in a text: in a RayService, in Argo CD.
+TEXTS = (("spec", RAY_FILE), ("spec", "source", "helm", "values"))
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
