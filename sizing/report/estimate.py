@@ -335,7 +335,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     assert d and load
     parts = [screen.kept(is_limited(record.inputs.limits), record.simulation is not None)]
     if is_demanded(record.inputs.demand):
-        parts.append(screen.used(load.headroom))
+        by_rate = load.headroom_of == "requests_per_s"
+        parts.append(screen.used(load.share_of_max_requests_per_s, by_rate=by_rate))
         budget = record.inputs.gpu_budget
         if budget is not None and budget > d.gpus:
             parts.append(f"{budget - d.gpus:,} of {budget:,} to spare, all figures are of {d.gpus:,}")
@@ -426,11 +427,10 @@ def _judged(record: Estimate) -> Iterator[Judged]:
 def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
-    demanded = load is not None and is_demanded(i.demand)
     # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
     people = i.mode != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
     other = None if users is None or users.stated else users.daily_active_users
-    same = readings(i.demand, record.readings, other, people=people) if record.readings and demanded else ""
+    same = readings(i.demand, record.readings, other, people=people) if record.readings and load is not None else ""
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"

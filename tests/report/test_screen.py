@@ -13,7 +13,7 @@ from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal
 from sizing.cli.main import run
 from sizing.formats.text import render, render_for
 from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, in_words
-from sizing.formats.words import milliseconds, number
+from sizing.formats.words import milliseconds, number, percent
 from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
@@ -172,8 +172,13 @@ def test_what_a_demand_takes_is_a_share_of_the_capacity(name: str) -> None:
     found, text = parsed(name), " ".join(terminal(document(name)).split())
     demand = found["inputs"]["demand"]
     if demand["requests_per_s"] or demand["concurrency"]:
-        share = 100 / (1 + found["load"]["headroom"])
-        assert f"; at {share:.0f} % of capacity" in text
+        share = percent(found["load"]["share_of_max_requests_per_s"])
+        of_what = "" if found["load"]["headroom_of"] == "requests_per_s" else " in requests/s"
+        assert f"; at {share} of capacity{of_what}" in text
+    else:  # GPUs are given: the screen says what they serve, in every unit
+        assert f"= {number(found['load']['requests_per_s'])} requests/s =" in text
+        if found["users"] is not None and found["inputs"]["mode"] != "offline":
+            assert f"{number(found['readings']['users'])} users who think" in text
     assert ("no redundancy" in text) == (found["deployment"]["replicas"] == 1)
     assert "headroom" not in text
 

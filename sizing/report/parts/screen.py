@@ -249,7 +249,8 @@ def _slower(found: ConfidentSize) -> str:
 
 def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
     """Name the runs that a share refers to, and write how many groups, or how many of the user's own runs, they are."""
-    return f"{of_runs(own, any_gpu=any_gpu)} ({plural(groups, 'run' if own else 'group')})"
+    count = f" ({plural(groups, 'run' if own else 'group')})" if groups else ""  # not counted without a demand
+    return f"{of_runs(own, any_gpu=any_gpu)}{count}"
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:
@@ -264,9 +265,12 @@ def dollars(usd_per_hour: float | None) -> str:
     return f"{money(usd_per_hour)}/h, {rounded_usd(usd_per_hour * HOURS_PER_MONTH)} a month"
 
 
-def used(headroom: float) -> str:
-    """Write the demand as a share of the capacity, the most that a deployment serves within the limits."""
-    return f"at {percent(1 / (1 + headroom))} of capacity"
+def used(share: float, *, by_rate: bool) -> str:
+    """Write the traffic as a share of the most requests/s that a deployment serves within the limits.
+
+    Where the demand is not stated `by_rate`, its share of the most users or requests in flight is another: more make each slower.
+    """
+    return f"at {percent(share)} of capacity" + ("" if by_rate else " in requests/s")
 
 
 def less_margin(most: float, margin: float, what: str = "") -> str:
