@@ -1,4 +1,4 @@
-"""Size for a trace: its busiest minute is the demand, and the answer grows until a replay of the minute keeps the limits.
+"""Size for a trace: its busiest minute is the demand, and the answer is the best size that keeps the limits in its replay.
 
 The closed form and its check assume Poisson arrivals at the mean rate of the minute. The replay uses the recorded arrivals
 and lengths. It starts some minutes earlier, so that queues and caches are realistic.
@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.answer import Answer, Outcome
-from sizing.answers.confidence import Said, sizes_said
-from sizing.answers.search import with_count
+from sizing.answers import advice
+from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, preference, spent
+from sizing.answers.confidence import Said, margins, sizes_said
+from sizing.answers.search import replicas, with_count
 from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
 from sizing.engine.simulation import Traffic, simulate
 from sizing.question.question import Question
+from sizing.replica.capacity import Capacity
 from sizing.specs.data import Data
+from sizing.specs.demand import replicas_for
 from sizing.specs.errors import InputError
+from sizing.specs.workload import Metric
 
 MINUTE_S = 60.0
 BEFORE_S, AFTER_S = (
     180.0,
     60.0,
 )  # replayed before and after the minute: longer than most answers take, so that the load is steady
-MOST_REPLAYS = 12  # the most sizes to replay, each at least one replica larger than the last
+MOST_REPLAYS = 12  # the most sizes of a layout to replay until one keeps the limits, each larger than the last
 MOST_AT_ONCE = (
     2.0  # the largest growth factor after a replay: waits under overload say little about the missing capacity
 )
 SEED = 0
+QUEUE = "utilisation"  # what binds where a size without a latency beyond its limit does not hold
+NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for random arrivals
+    "relaxation": None, "beyond": None, "predicted": None, "surer": None, "surely": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,36 +111,145 @@ def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
     return BusiestMinute(name, rows, start, int(ends[start]), seconds)
 
 
-def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
-    """The outcome with the first size that keeps the limits in the replay, and its replay as the run.
+class _Fewest(NamedTuple):
+    """The fewest replicas of a layout that keep the limits in the replay, and a smaller size that does not, where one was replayed.
 
-    Where no size tried keeps them, the last one is returned with `passed` False. Of separate pools, which are not replayed,
-    the outcome from one pool is.
+    `kept` is None where no size tried keeps the limits; with headroom or a margin, it is larger by these. Each size has its
+    replay as the run.
+    """
+
+    kept: Answer | None
+    refuted: Answer | None
+
+
+def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
+    """The outcome with the best size that keeps the limits in the replay, and its replay as the run.
+
+    Each layout starts at its size for random arrivals, and grows to the fewest replicas that keep the limits in the replay. The
+    best layout of each GPU type and precision is sized, and each other layout that may cost less. Layouts that were not sized
+    are no alternatives. Where no size tried keeps the limits, the last one is returned with `passed` False. Of separate pools,
+    which are not replayed, the outcome from one pool is.
     """
     outcome = outcome.one_pool or outcome
-    best, question = outcome.answer, outcome.question
-    if best is None:
+    first, question = outcome.confirmed, outcome.question
+    if first is None:
         return outcome
-    traffic, size = minute.traffic(), best
-    for _ in range(MOST_REPLAYS):
-        run = simulate(
-            deployment_of(size.pool.load, size.pool.count), replace(traffic, longest=question.service.max_model_len)
-        )
-        size = replace(size, run=run)
-        over = worst_ratio(run, question.target.limits, steady=False)
+    traffic = replace(minute.traffic(), longest=question.service.max_model_len)
+    objective, firsts = question.rules.objective, outcome.best_of_each()
+    others = [each for each in outcome.answers if each.pool.replica.layout.pp <= first.pool.replica.layout.pp]
+    sized: list[_Fewest] = []
+    least = math.inf
+    for answer in (*firsts, *(each for each in others if each not in firsts)):
+        below = math.inf if answer in firsts else least
+        if spent(answer, objective) >= below:
+            continue
+        each = _fewest(answer, question, data, traffic, below)
+        sized.append(each)
+        least = least if each.kept is None else min(least, spent(each.kept, objective))
+    kept = sorted((each for each in sized if each.kept), key=lambda each: preference(each.kept or first, question))
+    if not kept:
+        return replace(outcome, answers=(sized[0].refuted or first,), passed=False, **NOT_REPLAYED)
+    return _with(outcome, tuple(each.kept for each in kept if each.kept), _relaxation(kept[0], question), data)
+
+
+def _fewest(answer: Answer, question: Question, data: Data, traffic: Traffic, below: float) -> _Fewest:
+    """The fewest replicas of a layout that keep the limits and spend less than `below`.
+
+    They are at least those that the layout needs for random arrivals, without headroom and margin.
+    """
+    objective = question.rules.objective
+    start = replicas_for(question.target.amount or 0.0, answer.pool.capacity.amount)
+    tried: dict[int, Answer] = {}
+
+    def ratio_at(count: int) -> float:
+        tried[count] = _replayed_at(answer.pool, count, question, data, traffic)
+        run = tried[count].run
+        assert run is not None
+        return worst_ratio(run, question.target.limits, steady=False)
+
+    def is_less(count: int) -> bool:
+        return spent(Answer((replace(answer.pool, count=count),)), objective) < below
+
+    low, high, count = start - 1, None, start
+    while high is None and len(tried) < MOST_REPLAYS:
+        over = ratio_at(count)
         if over <= 1:
-            return _with(outcome, size, question, data, passed=True)
-        count = size.pool.count
-        more = max(count + 1, math.ceil(count * min(over, MOST_AT_ONCE)))
-        size = Answer((with_count(size.pool, more, question, data),))
-    return _with(outcome, replace(size, run=run), question, data, passed=False)
+            high = count
+            break
+        low, more = count, max(count + 1, math.ceil(count * min(over, MOST_AT_ONCE)))
+        count = next((size for size in range(more, low, -1) if is_less(size)), low)
+        if count == low:
+            break
+    while high is not None and high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if ratio_at(middle) <= 1 else (middle, high)
+    refuted = tried.get(low)
+    if high is None:
+        return _Fewest(None, refuted)
+    most = answer.pool.capacity if refuted is None else _capacity(tried[high].pool, refuted, question)
+    pool = replace(answer.pool, capacity=most)
+    wanted = max(high, replicas(question, pool.replica, most, pool.margin))
+    if wanted not in tried:
+        ratio_at(wanted)
+    (held,) = tried[wanted].pools
+    return _Fewest(replace(tried[wanted], pools=(replace(held, capacity=most),)), refuted)
 
 
-def _with(outcome: Outcome, size: Answer, question: Question, data: Data, *, passed: bool) -> Outcome:
-    found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, passed=passed)
-    if found.answer is None or outcome.sure is None:
+def _replayed_at(pool: Pool, count: int, question: Question, data: Data, traffic: Traffic) -> Answer:
+    sized = pool if count == pool.count else with_count(pool, count, question, data)
+    return Answer((sized,), run=simulate(deployment_of(sized.load, count), traffic))
+
+
+def _capacity(kept: Pool, refuted: Answer, question: Question) -> Capacity:
+    """The capacity of a replica that a replay shows: between the loads of the sizes that keep and that miss the limits."""
+    load = (question.target.amount or 0.0) / math.sqrt(kept.count * refuted.pool.count)
+    most, missed = kept.capacity, _missed(refuted, question)
+    if most.amount <= load:
+        return most
+    return replace(most.times(load / most.amount), binding=max(missed, key=missed.__getitem__, default=QUEUE))
+
+
+def _missed(refuted: Answer, question: Question) -> dict[Metric, float]:
+    """The latencies beyond their limits in the replay of a size, each divided by its limit."""
+    assert refuted.run is not None
+    measured_s, limits = refuted.run.latencies_s, question.target.limits.stated
+    ratios = {name: measured_s[name].get(limit.statistic, 0.0) / limit.seconds for name, limit in limits.items()}
+    return {name: ratio for name, ratio in ratios.items() if ratio > 1}
+
+
+def _relaxation(found: _Fewest, question: Question) -> Relaxation | None:
+    """The limit with which one replica less keeps all limits in its replay; None where it misses two, or one by far."""
+    if found.kept is None or found.refuted is None or found.refuted.run is None or found.refuted.run.refused:
+        return None
+    if found.kept.pool.count != found.refuted.pool.count + 1:  # headroom or a margin has raised the size
+        return None
+    missed = _missed(found.refuted, question)
+    if len(missed) != 1 or min(missed.values()) > advice.RULES.most_relaxed:
+        return None
+    ((name, ratio),) = missed.items()
+    seconds = advice.legible(question.target.limits.stated[name].seconds * ratio)
+    return Relaxation(name, seconds, found.refuted.gpus, found.refuted.pool.replica.gpu_type.name)
+
+
+def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None, data: Data) -> Outcome:
+    """The outcome with answers from the replay, a looser limit or budget, and what published runs say of the first answer."""
+    size, question = answers[0], outcome.question
+    found = replace(outcome, answers=answers, passed=True, **{**NOT_REPLAYED, "relaxation": relaxation})
+    if found.answer is None:
+        replica = size.pool.replica
+        larger = Suggestion(advice.LARGER_BUDGET, size.gpus, replica.gpu_type.name, str(replica.layout))
+        return replace(found, suggestions=(larger,))
+    if outcome.sure is None:
         return found
-    surely = outcome.surely
-    if surely is not None and surely.gpus < size.gpus:  # the minute takes more than random arrivals at its mean rate
-        surely = size
+    surely = _surely(size, question, data)
     return replace(found, surely=surely, sure=sizes_said([Said(size, question, surely)], data.runs)[0])
+
+
+def _surely(size: Answer, question: Question, data: Data) -> Answer | None:
+    """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
+    (known,) = margins([(size.pool.load, question)], data.runs)
+    if isinstance(known, str) or math.isinf(margin := known.of(Said(size, question).confidence)):
+        return None
+    wanted = (question.target.amount or 0.0) * (1 + question.rules.headroom) * margin
+    count = max(size.pool.count, replicas_for(wanted, size.pool.capacity.amount))
+    return size if count == size.pool.count else Answer((with_count(size.pool, count, question, data),))

@@ -435,6 +435,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
         how = ", replayed as they came" if record.simulation is not None else ", not replayed (--no-verify)"
+        how = how if record.feasible else ""
         yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))
     types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]

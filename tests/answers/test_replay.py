@@ -90,3 +90,34 @@ def test_measured_rows_take_no_trace(tmp_path: Path, capsys: Capture) -> None:
     trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
     assert run([*ASKED, "--trace", trace, "--from", trace]) == 2
     assert "--trace: has no effect with --from" in capsys.readouterr().err
+
+
+def test_the_answer_is_the_fewest_that_the_replay_keeps(tmp_path: Path, capsys: Capture) -> None:
+    """One replica less misses the limit that binds, by the looser limit that is said to save it; the capacity says so too.
+
+    A budget of one GPU less is infeasible, by less than one replica.
+    """
+    clumps = written(tmp_path / "clumps.csv", np.repeat(np.arange(0, 120, 6.0), 60))
+    found = answered(capsys, *ASKED, "--trace", clumps)
+    count = found["deployment"]["replicas"]
+    less = ("simulate", *ASKED[1:], "--replicas", str(count - 1), "--trace", clumps, "--json")
+    assert run([*less]) == 1
+    missed_ms = json.loads(capsys.readouterr().out)["ttft_ms"]["p95"]
+    assert missed_ms > 800
+    assert found["limiting"]["limit"] == "ttft"
+    assert found["limiting"]["relaxed_limit_ms"] == pytest.approx(missed_ms, rel=0.15)
+    assert (count - 1) / count < found["load"]["requests_per_s"] / found["load"]["max_requests_per_s"] < 1
+    assert run([*ASKED, "--trace", clumps, "--gpus", str(count - 1), "--json"]) == 1
+    refused = json.loads(capsys.readouterr().out)["limiting"]
+    assert "TTFT reaches its limit" in refused["detail"] and refused["suggestions"]
+
+
+def test_what_was_not_replayed_is_no_alternative(tmp_path: Path, capsys: Capture) -> None:
+    """Every layout beside the answer is replayed too, and takes at least as many GPUs."""
+    clumps = written(tmp_path / "clumps.csv", np.repeat(np.arange(0, 120, 6.0), 60))
+    free = tuple(word for word in ASKED if word not in ("--tp", "1"))
+    found = answered(capsys, *free, "--trace", clumps)
+    assert found["deployment"]["gpus"] <= answered(capsys, *ASKED, "--trace", clumps)["deployment"]["gpus"]
+    for other in found["alternatives"]:
+        assert other["gpus"] >= found["deployment"]["gpus"]
+        assert other["limited"]["ttft"]["ms"] <= 800
