@@ -124,6 +124,8 @@ def _api(text: str | None) -> ApiPrices | None:
     if text is None:
         return None
     provider, named, model = (part.strip() for part in text.partition(":"))
+    if named and "," in model:
+        raise InputError("names several APIs", field="--api", allowed="one API, with a run of cost for each")
     if named:
         offer = api_offer(provider, model, field="--api")
         of, age = offer.model, age_words(offer.date, today())

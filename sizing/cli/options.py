@@ -82,7 +82,7 @@ PLAN_OPTIONS = (
     Field("mttr", TEXT, ("--mttr",), "Mean time to repair a node: 8h or 2d.", RESERVES),
     Field("failures", TEXT, ("--failures",), "What fails together: replica (each by itself, default) or node (all replicas on a node).", RESERVES),
     Field("maintenance", bool, ("--maintenance",), "Have enough replicas while one node is out of service, in addition to spare replicas.", RESERVES),
-    Field("growth", TEXT, ("--growth",), "Growth of the demand, compounded: 3%/month or 50%/year. A share without a period, 5%, is per month.", GROWTH),
+    Field("growth", TEXT, ("--growth",), "Growth of the demand, compounded: 3%/month, 10%/quarter or 50%/year. A share without a period, 5%, is per month.", GROWTH),
     Field("start", TEXT, ("--from",), "First day of the plan: 2026-12 or 2026-12-31, today by default; or a CSV of measured rows to size from.", GROWTH),
     Field("until", TEXT, ("--until",), "Day on which the growth ends: 2027-12-31. A month ends it on the first day of that month: 2027-12 is 2027-12-01.", GROWTH),
     Field("months", WHOLE, ("--months",), "Number of months that the growth lasts from the first day of the plan, in place of --until: 12 is a year of growth.", GROWTH),
@@ -98,7 +98,7 @@ PLAN_OPTIONS = (
 COST_OPTIONS = (
     Field("own", TEXT, ("--own",), "Buy servers: hgx-h100, dgx-h100, hgx-h200, or a file that states price, power, hosting and so on.", WAYS_TO_PAY),
     Field("cloud", TEXT, ("--cloud",), "Rent from these providers: aws,lambda; on demand, or another kind: nebius:spot.", WAYS_TO_PAY),
-    Field("api", TEXT, ("--api",), "Use an API: its $ per million input and output tokens, as 1.0,3.0; or a listed price, as deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
+    Field("api", TEXT, ("--api",), "Use one API: its $ per million input and output tokens, as 1.0,3.0; or a listed price, as deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
     Field("split", TEXT, ("--split",), "How to divide the cost of a request between input and output: price of an output token divided by that of an input token (3), or time. Default: the API's ratio, else time.", WAYS_TO_PAY),
     Field("plot", TEXT, ("--plot",), "Draw the yearly cost against requests a day into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
 )  # fmt: skip

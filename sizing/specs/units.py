@@ -111,12 +111,13 @@ def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
     return share
 
 
-_PERIODS = {"month": 1, "year": MONTHS_PER_YEAR}  # in months
+MONTHS_PER_QUARTER = 3
+_PERIODS = {"month": 1, "quarter": MONTHS_PER_QUARTER, "year": MONTHS_PER_YEAR}  # in months
 _GROWTH_OF = re.compile(rf"(?P<share>.*?)\s*(?:/|\bper\b|\ba\b)\s*(?P<period>{'|'.join(_PERIODS)})", re.IGNORECASE)
 
 
 def parse_monthly_growth(value: str | float) -> float:
-    """Read a growth into its share per month: `3%` and `3%/month` are 0.03, `50%/year` is 1.5 ** (1 / 12) - 1.
+    """Read a growth into its share per month: `3%` and `3%/month` are 0.03, `50%/year` is 1.5 ** (1 / 12) - 1; also `10%/quarter`.
 
     Raises ValueError as `parse_growth` does.
     """
@@ -125,7 +126,7 @@ def parse_monthly_growth(value: str | float) -> float:
     try:
         share = parse_growth(value if match is None else match["share"])
     except ValueError as error:
-        raise ValueError(f"{error}, and its period: 3%/month or 50%/year") from None
+        raise ValueError(f"{error}, and its period: 3%/month, 10%/quarter or 50%/year") from None
     return share if months == 1 else over_months(share, 1 / months)
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from builders import data, engine_of, real_gpu, real_model
 from places import ROOT
 
 from sizing.catalog.profiles import load_engine, load_gpu
-from sizing.cli import options
-from sizing.cli.main import run
+from sizing.cli import main, options
+from sizing.cli.main import COMMANDS, application, run
 from sizing.model import precision, settings
 from sizing.specs.errors import Fault, InputError, UntimedError
 from sizing.specs.gpu import stand_ins
@@ -479,3 +480,26 @@ def test_a_very_long_name_is_cut_and_its_sentence_goes_on(capsys: pytest.Capture
     assert run(["models", "z" * 5000]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "zzz...'; allowed: a name" in line and len(line) < 250
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_that_is_given_twice_is_refused_by_name(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "MOST_LINES", 1_000)
+    of_command: Any = typer.main.get_command(application([command]))
+    single = [
+        each
+        for each in of_command.commands[command].params
+        if each.param_type_name == "option" and not (each.multiple or each.is_flag)
+    ]
+    twice = [word for each in single for word in (each.opts[0], "1", each.opts[-1], "2")]
+    if twice:
+        said = faults(capsys, command, *twice)
+        assert [line.partition(" is given 2 times")[0] for line in said] == [f"{each.opts[0]}:" for each in single]
+
+
+def test_one_api_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    both = "openai:gpt-4o-mini,deepseek:deepseek-v3.2"
+    (said,) = faults(capsys, "cost", "chat", "-g", "h100-sxm", "--api", both)
+    assert said.startswith("--api: names several APIs; allowed: one API")

@@ -94,6 +94,7 @@ def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() ->
         ("0.5/Year", 1.5),
         ("200% a year", 3.0),
         ("3%/month", 1.03**12),
+        ("10%/quarter", 1.1**4),
         (0.03, 1.03**12),
     ],
 )

@@ -8,9 +8,12 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from sizing.specs.errors import Fault, raise_any
+
 OWN, GENERAL = "Options", "Output"
 OTHERS = "Others"  # the group of all other commands
 TYPES = {"<list[str]>": "TEXT", "<str>": "TEXT", "<int range>": "INTEGER", "<int>": "INTEGER"}  # typer's names of types
+ONCE = "give it once; where --help says so, it takes several values with commas"
 DEFAULT = "default"  # a help text with this word already states its default
 
 
@@ -35,6 +38,20 @@ class CommandHelp(TyperCommand):
             finally:
                 self.params = every
         return super().parse_args(ctx, args)
+
+    def make_parser(self, ctx: Any) -> Any:
+        """A parser that refuses an option given twice, whose first value would otherwise be lost."""
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parsed(args: list[str]) -> Any:
+            found = parse(args)
+            if not ctx.resilient_parsing:
+                raise_any(_repeated(found[-1]))
+            return found
+
+        parser.parse_args = parsed  # type: ignore[method-assign]
+        return parser
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write the description of the command, then its examples."""
@@ -95,6 +112,14 @@ def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
         or (word[:1] == "-" != word[1:2] and any(name in word for name in short))
         for word in args
     )
+
+
+def _repeated(given: Sequence[Any]) -> Iterator[Fault]:
+    """Yield the fault of each option with one value that is given more than once. `given` has a parameter each time."""
+    for one in dict.fromkeys(given):
+        single = one.param_type_name == "option" and not (one.multiple or one.is_flag or one.count)
+        if single and given.count(one) > 1:
+            yield Fault(f"is given {given.count(one)} times", field=one.opts[0], remedy=ONCE)
 
 
 def summary(help_text: str) -> str:
