@@ -37,7 +37,7 @@ FILLED_OPTIONS = (
     Field("ignore_flags", TEXT, ("--ignore-flags",), "Flags of the command lines to ignore, as they change nothing here: --my-flag,--other.", UNSAID),
 )  # fmt: skip
 POLICY_OPTIONS = (
-    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Fails if the demand uses more than this share of what the deployment can serve within the limits: 80%.", POLICY),
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Fails if the demand uses more than this share of what the deployment can serve within the limits: 80%. In estimate, this option is the load over the highest stable rate.", POLICY),
     Field("min_headroom", TEXT, ("--min-headroom",), "Fails if the demand cannot grow by this much: 20%.", POLICY),
     Field("max_usd_per_million_tokens", TEXT, ("--max-usd-per-million-tokens",), "Fails if a million output tokens cost more than this, in $, at the demand.", POLICY),
     Field("max_gpus", WHOLE, ("--max-gpus",), "Fails if the deployment has more GPUs.", POLICY),

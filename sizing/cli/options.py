@@ -75,7 +75,7 @@ MEMORY_ALONE = (
 MEMORY_OPTIONS = with_help((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS), ONE_LAYOUT_HELP)
 STEP_OPTIONS = without(MEMORY_OPTIONS, *MEMORY_ALONE)
 PLAN_OPTIONS = (
-    Field("spare", WHOLE, ("--spare",), "Spare replicas in addition to those that the peak needs (N+K). Default: 0.", RESERVES),
+    Field("spare", WHOLE, ("--spare",), "Spare replicas, not nodes, in addition to those that the peak needs (N+K). To outlast a failed node, state the replicas of a node. Default: 0.", RESERVES),
     Field("availability", TEXT, ("--availability",), "Share of the time in which enough replicas must be up: 99.9%. It needs --node-availability, or --mtbf and --mttr.", RESERVES),
     Field("node_availability", TEXT, ("--node-availability",), "Share of the time in which a node is up: 99%.", RESERVES),
     Field("mtbf", TEXT, ("--mtbf",), "Mean time between two failures of a node: 5000h, 300d or 2y.", RESERVES),

@@ -33,6 +33,12 @@ def environment(folder: Path, name: str = ENVIRONMENT) -> dict[str, str]:
     return entries(read_text(str(path)).splitlines()) if is_file(path) else {}
 
 
+def names(text: str) -> tuple[str, ...]:
+    """The variables that a text takes from Compose, each once."""
+    found = (each[1] or each[5] for each in _VARIABLE.finditer(text))
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
 def interpolated(text: str, variables: Mapping[str, str]) -> str:
     """A text with the variables that are known or have a default, as Compose replaces them. Others stay, without their message."""
 

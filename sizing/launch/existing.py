@@ -185,6 +185,9 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     for place, leader in leaders.items():
         leader.gpus_of_others = workers[place].gpus if place in workers else None
     first = [each for each in found if WORKER not in each.path or each.path[: each.path.index(WORKER)] not in leaders]
+    if len(first) == 1 and ONE_REPLICA in first[0].notes and asked.filled.replicas is not None:
+        first[0].replicas = None  # of what nothing says, the user's number counts
+        first[0].notes.remove(ONE_REPLICA)
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 

@@ -47,6 +47,7 @@ from sizing.specs.launch import Charts, LaunchFacts
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 LLM_SERVICE = "LLMInferenceService"
 WHICH_RUN = "--replicas with those that run"
+OF_COMPOSE = "{} as .env or the default says: a variable of the shell that runs docker compose takes precedence"
 ONE_REPLICA = "one replica: nothing says more"
 EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
 COMPOSED = "what `docker compose config` makes of it"
@@ -127,8 +128,9 @@ class Container:
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     """The containers in a file that run a command. Raises InputError for text that is no YAML, or far too large."""
     try:
-        found = documents(text, file)
+        found, taken = documents(text, file), tuple[str, ...]()
         if _VARIABLE in text and any(_is_composed(each) for each in found):
+            taken = compose.names(text)
             found = documents(compose.interpolated(text, compose.environment(Path(file).parent)), file)
     except InputError as error:
         if _TEMPLATED in text:
@@ -140,7 +142,10 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
-    return [each for node in stated if (each := _container(node, facts, others)) is not None]
+    made = [each for node in stated if (each := _container(node, facts, others)) is not None]
+    for each in made:
+        each.notes += [OF_COMPOSE.format(", ".join(taken))] if taken else []
+    return made
 
 
 def _stays(node: ManifestNode) -> bool:

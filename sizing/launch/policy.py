@@ -85,7 +85,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
             "${} per million output tokens, limit ${}",
             lambda value, _: f"{value:,.4g}",
         ),
-        ("max_utilisation", found.utilisation, "{} used, limit {}", of_limit),
+        ("max_utilisation", found.utilisation, "{} of the most within the limits is used, limit {}", of_limit),
     )
     for rule, value, words, written in bounds:
         most = getattr(policy, rule)

@@ -28,6 +28,7 @@ from sizing.formats.words import between, money, number, percent, plural, rounde
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
+from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
@@ -84,7 +85,8 @@ def sections(record: PlanReport) -> Iterator[Section]:
         rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
         yield screen.figures(rows, banded=False)
         replica = (line._replace(spare=4) for line in replica_lines(inputs))
-        facts = [demand_line(inputs, workload.demand), *replica, Line(_size(workload), "Size")]
+        size = (Line(_size(workload), "Size"), *outlasts(workload.reserve, workload.replicas_per_node))
+        facts = [demand_line(inputs, workload.demand), *replica, *size]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
@@ -156,6 +158,18 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate, first.gpu).lines()
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
+
+
+def outlasts(reserved: Reserve, replicas_per_node: int) -> Iterator[Line]:
+    """Yield whether a reserve outlasts a failed node, and with which option it would; nothing without a reserve."""
+    reserve, taken = reserved.replicas, max(1, replicas_per_node)
+    if not reserve:
+        return
+    node = f"a failed node takes up to {plural(taken, 'replica')}"
+    if reserve < taken:
+        yield Line(f"a spare is one replica; {node}: --spare {taken} outlasts it", "Reserve")
+    else:
+        yield Line(f"{node}: the others keep the limits", "Reserve", spare=2)
 
 
 def _used(record: PlanReport) -> str:
@@ -273,7 +287,10 @@ def _growth(growth: Growing) -> Iterator[Line]:
         until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
     yield Line(f"{growing_from(growth)}{until}", "Growth")
     due = growth.next_node
-    yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
+    yield Line(
+        "none in twenty years" if due is None else f"due in {due.month}: {held(due)}; order by its lead time before",
+        "Next node",
+    )
 
 
 def _hours(hours: Sequence[Hour]) -> Iterator[Line]:

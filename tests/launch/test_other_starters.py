@@ -10,6 +10,7 @@ from manifest_builders import IMAGE, faults, only, written
 from sizing.launch.compose import entries, interpolated
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
+from sizing.launch.manifests import OF_COMPOSE, ONE_REPLICA
 
 ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 
@@ -44,6 +45,23 @@ def test_compose_takes_variables_from_env_beside_it(tmp_path: Path) -> None:
     found = only(existing(written(tmp_path, text, "compose.yaml"), ON._replace(engine=None)))
     assert found.launched.model == "llama-3.1-8b"
     assert (found.launched.serving.tp, found.launched.serving.max_model_len) == (4, 4096)
+    assert OF_COMPOSE.format("MODEL, TP") in found.assumed
+
+
+def test_replicas_that_nothing_states_may_be_said(tmp_path: Path) -> None:
+    pod = f"""
+kind: Pod
+metadata: {{name: chat}}
+spec:
+  containers:
+    - image: {IMAGE}
+      args: [--model, llama-3.1-8b]
+      resources: {{limits: {{nvidia.com/gpu: 1}}}}
+"""
+    path, alone = written(tmp_path, pod), ON._replace(engine=None, replicas=None)
+    found, said = only(existing(path, alone)), only(existing(path, alone._replace(replicas=4)))
+    assert (found.launched.replicas, said.launched.replicas) == (1, 4)
+    assert ONE_REPLICA in found.assumed and ONE_REPLICA not in said.assumed
 
 
 def test_a_required_variable_that_nothing_states_is_told(tmp_path: Path) -> None:

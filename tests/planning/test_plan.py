@@ -21,7 +21,8 @@ from sizing.planning import availability, cloud, nodes
 from sizing.planning.instances import Contracts, contracts
 from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules, of_times
-from sizing.planning.size import need_of, reserve_of, size_of
+from sizing.planning.size import Reserve, need_of, reserve_of, size_of
+from sizing.report.plan import outlasts
 from sizing.specs.demand import Scaling, replicas_for
 from sizing.specs.gpu import Price
 
@@ -254,3 +255,18 @@ def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
     need = need_of(Answer((replace(careful, count=count),)), question)
     assert need.per_replica == pytest.approx(careful.capacity.amount / 1.3)
     assert need.replicas() == count
+
+
+@pytest.mark.parametrize(
+    ("reserve", "each_node", "said"),
+    [
+        (0, 4, None),
+        (1, 4, "a spare is one replica; a failed node takes up to 4 replicas: --spare 4 outlasts it"),
+        (4, 4, "a failed node takes up to 4 replicas: the others keep the limits"),
+        (1, 0, "a failed node takes up to 1 replica: the others keep the limits"),  # a replica on several nodes
+    ],
+)
+def test_a_reserve_says_whether_it_outlasts_a_failed_node(reserve: int, each_node: int, said: str | None) -> None:
+    assert [line.text for line in outlasts(Reserve(reserve, 0, 0, reserve), each_node)] == (
+        [] if said is None else [said]
+    )
