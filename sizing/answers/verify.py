@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
+from sizing.answers.population import at_population, serves_population
 from sizing.answers.search import at_load, at_share, with_extras_found
 from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
-from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
@@ -134,13 +134,14 @@ def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int)
     measured = simulated(so_far or load, asked, seed=seed, most=RULES.longest if thorough else RULES.longer)
     assert measured.run is not None
     errors = RULES.sure_to_hold if thorough else RULES.sure_enough
-    kept = meets(measured.run, limits, errors)
+    served = serves_population(measured, asked.target)
+    kept = served and meets(measured.run, limits, errors)
     decided = thorough or is_decided(measured.run, question)
     answer = corrected(measured, asked)
     if load is not size:
         share = 1.0 if question.target.amount is not None else 1 / size.pool.margin
         answer = replace(size, pools=(replace(size.pool, capacity=answer.pool.capacity.times(share)),))
-    return SizeVerdict(kept, worst_ratio(measured.run, limits), decided, measured, answer)
+    return SizeVerdict(kept, worst_ratio(measured.run, limits) if served else math.inf, decided, measured, answer)
 
 
 def shown(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
@@ -153,6 +154,7 @@ def shown(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
         return size
     under = simulated(size, question, seed=seed) if verdict.kept else verdict.measured
     kept = under.run is not None and meets(under.run, question.target.limits)
+    kept = kept and serves_population(under, question.target)
     return under if verdict.kept and kept else replace(size, run=verdict.measured.run)
 
 
@@ -191,14 +193,26 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = 
     """
     found = answer
     if found.run is None:
-        found = driven(_at_own_e2e(answer, question, seed), question, RULES.requests, seed)
+        found = _served(answer, question, RULES.requests, seed)
         assert found.run is not None
-        if question.target.concurrency is not None or is_enough(found.run, question.target.limits):
+        enough = question.target.concurrency is not None or is_enough(found.run, question.target.limits)
+        if enough and serves_population(found, question.target):
             return found
         found = _longer(found, question, seed)
     while (run := found.run) and not is_decided(run, question) and run.completed < most * RULES.requests:
         found = _longer(found, question, seed)
-    return found
+    if run is None or not run.stable or serves_population(found, question.target):
+        return found
+    return _served(found, question, run.completed, seed)  # near the highest rate, E2E is known after many requests only
+
+
+def _served(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
+    """The answer with a simulation of about `requests` requests, at the rate that serves the population of a demand."""
+
+    def drive(size: Answer) -> Answer:
+        return driven(size, question, requests, seed)
+
+    return drive(answer) if question.target.population is None else at_population(answer, question.target, drive)
 
 
 def _longer(found: Answer, question: Question, seed: int) -> Answer:
@@ -209,23 +223,6 @@ def _longer(found: Answer, question: Question, seed: int) -> Answer:
     run = found.run.continued(again)
     pools = (replace(pool, run=part) for pool, part in zip(found.pools, run.parts or (None,), strict=True))
     return replace(found, pools=tuple(pools), run=run)
-
-
-def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
-    """An answer for users or requests in flight, at the rate that is consistent with the simulated E2E."""
-    target = question.target
-    for _ in range(RULES.e2e_rounds if target.population is not None else 0):
-        pool, run = answer.pool, driven(answer, question, RULES.requests, seed).run
-        assert target.population is not None and run is not None
-        if not run.stable or not run.latencies_s["e2e"]:
-            break
-        before = pool.point.requests_per_s
-        after = target.population / pool.count / (run.latencies_s["e2e"]["mean"] + target.think_time_s)
-        if abs(after / before - 1) < RULES.e2e_close:
-            break
-        rate = math.sqrt(before * after)  # half of the way, because E2E falls with the rate
-        answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
-    return answer
 
 
 def is_decided(run: Run, question: Question) -> bool:
@@ -276,8 +273,10 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     if question.target.concurrency is not None:
         share = max(1, -(-question.target.concurrency // pool.count))
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
-    rate = pool.requests_per_s / pool.count
+    rate, target = pool.requests_per_s / pool.count, question.target
     in_flight = rate * pool.closed_s("e2e")["mean"]
+    if target.population is not None:  # at every rate tried, so that runs of two rates are as long
+        in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)
     return simulate(
         deployed, steady(traffic, rate, in_flight, float(pool.load.batching.chunks), requests), routing="round-robin"
     )

@@ -34,8 +34,8 @@ class Verification(OneFile, Sourced):
     measured: Positive
     cool_down: Positive
     fewest_requests: PositiveInt
-    e2e_rounds: PositiveInt
-    e2e_close: Fraction
+    population_rounds: PositiveInt
+    population_within: Fraction
     most_chunks: PositiveInt
     most_replicas: PositiveInt
     most_tries: PositiveInt

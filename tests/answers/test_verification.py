@@ -10,11 +10,13 @@ import pytest
 from builders import ask, data, option, real_model
 
 from sizing.answers.answer import Answer
+from sizing.answers.population import at_population, serves_population
 from sizing.answers.search import search, with_count
 from sizing.answers.sizes import RULES
-from sizing.answers.verify import driven, is_enough, is_sure, meets, simulated, verify
+from sizing.answers.verify import driven, is_enough, is_sure, judged, meets, simulated, verify
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
+from sizing.replica.capacity import highest_stable
 from sizing.specs.workload import Limit, Limits
 
 SEEDS = 12
@@ -123,3 +125,55 @@ def test_the_size_found_holds_and_one_less_does_not() -> None:
     assert found is not None and found.run is not None and meets(found.run, question.target.limits)
     fewer = simulated(Answer((with_count(found.pool, found.pool.count - 1, question, data()),)), question)
     assert fewer.run is not None and not meets(fewer.run, question.target.limits)
+
+
+def steep(rate_per_s: float, power: float) -> float:
+    """E2E in seconds at a rate of one replica: 2 s at 20 requests/s, and growing with a power of the rate."""
+    return 2.0 * (rate_per_s / 20.0) ** power
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 6.0, 15.0])
+@pytest.mark.parametrize("asked_of", [10.0, 40.0, 600.0])
+@pytest.mark.parametrize("think_s", [0.0, 30.0])
+def test_a_simulated_rate_serves_the_population_asked_for(power: float, asked_of: float, think_s: float) -> None:
+    """Little's law, where E2E is what the closed form says, and where it is far off and steep in the rate."""
+    question = asked().with_(requests_per_s=None, population=asked_of, think_time_s=think_s, limits=Limits())
+    tried: list[float] = []
+
+    def drive(of: Answer) -> Answer:
+        tried.append(of.pool.point.requests_per_s)
+        e2e_s = steep(tried[-1], power)
+        return replace(of, run=replace(runs()[0], latencies_s=runs()[0].latencies_s | {"e2e": {"mean": e2e_s}}))
+
+    first = Answer((with_count(size().pool, 1, question, data()),))
+    found = at_population(first, question.target, drive)
+    rate, most = found.requests_per_s, highest_stable(first.pool.load).requests_per_s
+    served = rate * (steep(rate, power) + think_s)
+    if most * (steep(most, power) + think_s) > asked_of:
+        assert served == pytest.approx(asked_of, rel=RULES.population_within)
+    assert serves_population(found, question.target) == (
+        abs(np.log(served / asked_of)) <= np.log1p(RULES.population_within)
+    )
+    assert len(tried) <= RULES.population_rounds
+
+
+def test_a_population_whose_queue_grows_is_looked_for_at_lower_rates() -> None:
+    """Above 5 requests/s nothing is stable, so that what was measured there says nothing."""
+    question = asked().with_(requests_per_s=None, population=200.0, think_time_s=30.0, limits=Limits())
+
+    def drive(of: Answer) -> Answer:
+        rate = of.pool.point.requests_per_s
+        e2e = {"e2e": {"mean": 200.0 * (rate / 5.0) ** 12 if rate < 5.0 else 1000.0}}
+        return replace(of, run=replace(runs()[0], stable=rate < 5.0, latencies_s=runs()[0].latencies_s | e2e))
+
+    first = Answer((with_count(size().pool, 1, question, data()),))
+    found = at_population(first, question.target, drive)
+    assert found.run is not None and found.run.stable and serves_population(found, question.target)
+
+
+def test_a_population_that_no_rate_serves_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = asked().with_(requests_per_s=None, population=20.0, think_time_s=0.0, limits=Limits())
+    first = Answer((with_count(size().pool, 1, question, data()),))
+    assert judged(first, question).kept
+    monkeypatch.setattr("sizing.answers.verify.serves_population", lambda *_: False)
+    assert not judged(first, question).kept
