@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
-from sizing.answers.population import serves_population
 from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
@@ -122,6 +121,8 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         if found is not None and found > limit.seconds:
             values = name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI
             return f"{detail}, has {at_limit(*values, single=question.service.osl == 1)}"
+    from sizing.answers.population import serves_population  # with a run, the simulator is loaded already
+
     target = question.target
     if not serves_population(best, target):
         people = target.population_of(best.requests_per_s, best.latency_s("e2e")["mean"])
