@@ -168,7 +168,7 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
         shown[-1] = least
     shown.sort(key=list(others).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a) for a in shown])
-    yield from (line._replace(spare=(MOST_OTHERS + 1 - at) * (at > 0)) for at, line in enumerate(lines))
+    yield from (line._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, line in enumerate(lines))
 
 
 def is_taken(a: Alternative, best: Alternative) -> bool:
