@@ -33,6 +33,7 @@ from sizing.report.parts.figures import (
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortfall, unmet
+from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
     DAILY_USERS,
@@ -333,8 +334,12 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     """Yield whether the limits are kept, the share of the GPUs in use, and the cost of sizing for a confidence."""
     d, load = record.deployment, record.load
     assert d and load
-    parts = [screen.kept(is_limited(record.inputs.limits), record.simulation is not None)]
-    if is_demanded(record.inputs.demand):
+    limited, tokens = is_limited(record.inputs.limits), record.inputs.isl + record.inputs.osl
+    parts = [screen.kept(limited, record.simulation is not None)]
+    queued = "" if limited else queued_words(record.memory, load.concurrency_per_replica, tokens, record.latency)
+    if queued:
+        parts.append(queued)
+    elif is_demanded(record.inputs.demand):
         by_rate = load.headroom_of == "requests_per_s"
         parts.append(screen.used(load.share_of_max_requests_per_s, by_rate=by_rate))
         budget = record.inputs.gpu_budget
@@ -344,8 +349,9 @@ def _verdict(record: Estimate) -> Iterator[Line]:
         parts.append(f"a replica over {d.nodes_per_replica} nodes")
     if d.replicas == 1:
         parts.append(screen.SINGLE)
-    yield screen.verdict("; ".join(parts), good=True)
-    yield from _evident(record)
+    yield screen.verdict("; ".join(parts), good=not queued)
+    if not queued:
+        yield from _evident(record)
 
 
 def _evident(record: Estimate) -> Iterator[Line]:

@@ -95,3 +95,15 @@ def test_models_that_share_a_card_leave_the_rest_of_it_once(capsys: Capture) -> 
     left = [float(part) for part in re.findall(r"left free ([\d.]+) GiB", text)]
     (rest, card) = map(float, re.findall(r"Together 80% of the card; ([\d.]+) of ([\d.]+) GiB are left", text)[0])
     assert left[0] == 0 and left[1] < 0.3 * card and rest == pytest.approx(0.2 * card, abs=0.1)
+
+
+@pytest.mark.parametrize(("tokens", "queued"), [(("100k", "1k"), True), (("1000", "200"), False)])
+def test_requests_that_a_cache_does_not_hold_wait_in_the_queue(
+    tokens: tuple[str, str], queued: bool, capsys: Capture
+) -> None:
+    """20 in flight where the cache holds fewer than two: no share of capacity, and no share of runs that serve them."""
+    asked = ("-m", "llama-3.1-70b", "--precision", "fp8", "-g", "h200-sxm", "--tp", "1", "--concurrency", "20")
+    assert run(["estimate", *asked, "--isl", tokens[0], "--osl", tokens[1], "--no-verify"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("most requests wait in the queue: the cache holds 1.87 of 20 in flight" in shown) == queued
+    assert ("of capacity" not in shown) == queued

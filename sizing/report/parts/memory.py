@@ -13,6 +13,7 @@ from sizing.model.memory import MemoryUse
 from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
+from sizing.report.parts.figures import Latency
 from sizing.specs.units import GIB, missing_gib
 
 
@@ -105,3 +106,21 @@ def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
         sequence = f"{sequence.removesuffix(' needs')} and {used.shared_prefix_gib:,.1f} GiB of shared prefixes need"
     wanted = f"{sequences:,} sequences, where not one fits: " if sequences > 1 else ""
     return f"does not fit: {wanted}{sequence} {missing_gib(used.deficit_gib)} GiB more per GPU"
+
+
+def queued_words(memory: MemoryUse | None, in_flight: float, tokens: float, latency: Latency | None) -> str:
+    """Write that most requests in flight on a replica wait in the queue; empty where the cache holds them.
+
+    The cache is counted in requests of a mean number of `tokens`. A request that waits has most of its E2E before its first token.
+    """
+    if memory is None or latency is None or not memory.sequence_gib:
+        return ""
+    room, ttft_ms, e2e_ms = (
+        memory.max_concurrency * memory.max_model_len / tokens,
+        latency.ttft_ms.mean,
+        latency.e2e_ms.mean,
+    )
+    if in_flight <= room or not ttft_ms or not e2e_ms or ttft_ms < e2e_ms / 2:
+        return ""
+    held = f"the cache holds {number(room)} of {number(in_flight)} in flight a replica"
+    return f"most requests wait in the queue: {held}"
