@@ -93,7 +93,7 @@ def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
 
 def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
-    said = "16 GPUs: 60 % of similar benchmark runs keep the limits; 24 GPUs{}: 90 %"
+    said = "16 GPUs: 60 % of similar benchmark runs keep the limits; 24 GPUs{}: at least 90 %"
     assert sure(16, size, LIMITS_HOLD, "", "TP4").text == said.format(" (as TP4)")
     assert sure(16, size, LIMITS_HOLD).text == said.format("")
     (detail,) = sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).detailed or ()
@@ -103,7 +103,7 @@ def test_a_sure_number_of_another_layout_names_it() -> None:
 def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.83)
     said = sure(16, size, LIMITS_HOLD)
-    assert said.text == "16 GPUs: 83 % of similar benchmark runs keep the limits; 24 GPUs: 90 %"
+    assert said.text == "16 GPUs: 83 % of similar benchmark runs keep the limits; 24 GPUs: at least 90 %"
     assert said.detailed == (
         "16 GPUs, 24 to be sure: limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %",
     )

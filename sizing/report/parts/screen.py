@@ -224,7 +224,7 @@ def sure(
         others, more = [], f"; {TOO_FAR_APART}{more}"
     parts = [
         f"{first}: {of_first} of {similar(found.own, any_gpu=found.any_gpu)} {KEEP[keeps]}",
-        *(f"{one}: {of}" for one, of in others),
+        *(f"{one}: at least {of}" for one, of in others),
     ]
     return Line("; ".join(parts) + more, detailed=(detail,))
 
