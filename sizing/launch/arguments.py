@@ -38,7 +38,8 @@ class ReadArgs:
 
     `open` are terms that the arguments leave to the engine, such as a length of `auto`. `again` are terms stated again with
     another value; the last value counts, as in the engines. `passed` are flags that were skipped, as the user says that they
-    change nothing. `words` are the engine's own words for terms that have a list of them.
+    change nothing. `words` are the engine's own words for terms that have a list of them. `unmodelled` are flags and keys whose
+    effect is not predicted.
     """
 
     model: StatedTerm | None = None
@@ -48,6 +49,7 @@ class ReadArgs:
     faults: list[Fault] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
     words: dict[Term, StatedTerm] = field(default_factory=dict)
+    unmodelled: list[StatedTerm] = field(default_factory=list)
 
     def under(self, file: ReadArgs) -> None:
         """Add the terms of a settings file; the command's own flags take precedence."""
@@ -58,6 +60,7 @@ class ReadArgs:
         self.faults += file.faults
         self.passed |= file.passed
         self.words = {**file.words, **self.words}
+        self.unmodelled += file.unmodelled
 
 
 class Source(NamedTuple):
@@ -136,7 +139,7 @@ class _Reader:
     def read(self) -> None:
         engine, file = self.dialect.engine, self.dialect.engine.file
         kinds = {
-            SWITCH: engine.ignored.switches, ON: engine.ignored.on, VALUE: (*engine.ignored.values, *engine.ignored.limited), OBJECT: engine.ignored.objects,
+            SWITCH: engine.ignored.switches, ON: engine.ignored.on, VALUE: (*engine.ignored.values, *engine.ignored.limited, *engine.ignored.unmodelled), OBJECT: engine.ignored.objects,
             OVERRIDE: engine.ignored.of_model, MODEL: engine.model_flags, FILE: () if file is None else file.flags, UNREAD: self.source.ignored,
         }  # fmt: skip
         self.passed = {_plain(flag): kind for kind, flags in kinds.items() for flag in flags}
@@ -180,9 +183,11 @@ class _Reader:
     def _flag(self, word: Word) -> bool:
         """Read one flag with its value. Returns True if more values may follow."""
         name, marked, text = word.text.partition("=")
+        if name[2:].isdecimal() and self.passed.get(name[:2]):  # -O3 means -O 3
+            name, marked, text = name[:2], "=", name[2:]
         base, _, path = name.partition(".")
         kind, place = self.passed.get(_plain(base)), _Place(word.line, name)
-        rows = [row for row in self.dialect.rows if not kind and _among(base, (*row.flags, *row.off))]
+        rows = [row for row in self.dialect.rows if kind in (None, OBJECT) and _among(base, (*row.flags, *row.off))]
         switch = bool(rows) and not rows[0].takes_value and rows[0].key is None
         if kind == UNREAD:
             self._pass(base, place)
@@ -192,9 +197,7 @@ class _Reader:
             self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
         if kind == ON and text.lower() == "false":
             self._fault("changes what is predicted, and is not read", place, "without it")
-        if (
-            switch or kind in (SWITCH, ON) or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal())
-        ):  # -O3 means -O 3
+        if switch or kind in (SWITCH, ON):
             return False
         following = Word(text, word.line) if marked else self._value() if rows or kind else None
         if not rows and kind is None:
@@ -234,7 +237,9 @@ class _Reader:
             self._fault("changes what is predicted", place, "--ignore-flags without it")
 
     def _limited(self, name: str, text: object, place: _Place) -> None:
-        """Record a fault for a value outside those with which a flag, or a key, changes nothing."""
+        """Record a fault for a value outside those with which a flag, or a key, changes nothing, and a flag that is not modelled."""
+        if _among(name, self.dialect.engine.ignored.unmodelled):
+            self.found.unmodelled.append(StatedTerm(printable(str(text)), place.line, name))
         limited = self.dialect.engine.ignored.limited
         known = next((limited[each] for each in limited if _plain(each) == _plain(name)), None)
         if known is not None and str(text) not in known:
@@ -251,7 +256,7 @@ class _Reader:
             return
         if row.values:
             if written in (ours := row.ours):
-                self._take(row.term, ours[written], place)
+                self._take(row.term, True if row.states_on else ours[written], place)
                 return
             known = [*ours, *row.unknown]
             self._fault(f"{written!r} is not known", place, ", ".join(known), nearest(written, known))
@@ -286,11 +291,14 @@ class _Reader:
         self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
 
     def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
-        """Read a flag whose value is a JSON object, or one key of it (`--speculative-config.method`)."""
+        """Read a flag whose value is a JSON object, one key of it (`--speculative-config.method`), or a level in its place."""
         content: object = {path: scalar(text)} if path else None
         if not path:
             with suppress(ValueError, RecursionError):
                 content = json.loads(text)
+        level = next((row.key for row in rows if row.bare), None)
+        if isinstance(content, int) and level is not None:
+            content = {level: content}
         if isinstance(content, dict):
             if rows or self.passed.get(_plain(place.name.partition(".")[0])) == OVERRIDE:
                 self._keys(rows, content, place)
@@ -302,6 +310,7 @@ class _Reader:
         known = {key: row for row in rows if row.key is not None for key in (row.key, *row.also_keys)}
         ignored = self.dialect.engine.ignored
         passed = ignored.keys if rows else ignored.model_keys
+        open_ = self.passed.get(_plain(place.name.partition(".")[0])) == OBJECT  # its other keys change nothing
         for path, value in _flat(content, ""):
             row, at = known.get(path), _Place(place.line, path)
             if row is not None and row.absent:
@@ -310,8 +319,10 @@ class _Reader:
             elif row is not None:
                 if value is not None:
                     self._note(row, value, at)
-            elif limited := next(_holding(path, ignored.limited), None):
+            elif limited := next(_holding(path, (*ignored.limited, *ignored.unmodelled)), None):
                 self._limited(limited, value, at)
+            elif open_:
+                continue
             elif rows and not any(_holding(path, passed)):
                 self._fault(f"is not known of {place.name}", at, near=nearest(path, [*known, *passed]))
             elif not any(_holding(path, passed)):

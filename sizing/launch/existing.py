@@ -333,9 +333,9 @@ def _existing(container: Container, asked: Asked) -> Existing:
     drafts = container.drafts or Word("", line)
     spoken = with_acceptance(launched.speculative, drafts.text or None, (asked.file, drafts.line))
     launched = launched.model_copy(update={"speculative": spoken})
-    notes = tuple(
-        note for note in (dialect.value[1], *container.notes, _stored(launched, args.value, model.value)) if note
-    )
+    unmodelled = map(_unmodelled, args.value.unmodelled)
+    said_ = (dialect.value[1], *container.notes, _stored(launched, args.value, model.value), *unmodelled)
+    notes = tuple(note for note in said_ if note)
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
@@ -360,6 +360,11 @@ def _stored(launched: Launched, args: ReadArgs, model: FoundModel | None) -> str
         own = model.spec.quantisation.precision.upper()
         return f"{name} stores {own}, as {launched.model}; -m {launched.model}-awq would say that it is quantised"
     return None
+
+
+def _unmodelled(stated: StatedTerm) -> str:
+    where = "" if stated.line is None else f" (line {stated.line})"
+    return f"{stated.flag} {stated.value}{where} is not modelled: steps beyond it are slower than predicted"
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm, str]]:

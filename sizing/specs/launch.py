@@ -53,7 +53,8 @@ class EngineFlag(Spec):
     `off` lists spellings that switch it off. A `switch`, or a flag with `off`, takes no value. `values` maps our words to the
     engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open, and `choices` the only numbers that a flag takes. `key` is the place
     in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
-    flag is on if its key is null. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
+    flag is on if its key is null. A flag with `bare` may have the value of its key alone in place of the object. With `states_on`
+    the words in `values` switch the term on. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
     precision that it makes of 16-bit weights while it loads, `any_format` those that read a quantised checkpoint of any format.
     """
 
@@ -72,6 +73,8 @@ class EngineFlag(Spec):
     file: Flag = False
     env: Text | None = None
     absent: Flag = False
+    bare: Flag = False
+    states_on: Flag = False
     read_only: Flag = False
     since: Text = "0.1"
     until: Text | None = None
@@ -121,7 +124,7 @@ class IgnoredFlags(Spec):
     """Flags and keys that change no prediction: with a value (`values`), a JSON object (`objects`), or none (`switches`).
 
     `limited` flags and keys are ignored only for the listed values; any other value is a fault. `on` are switches that are ignored
-    only where they are on. `of_model` flags override keys of
+    only where they are on. `unmodelled` flags and keys change the speed in a way that is not predicted, which is said. `of_model` flags override keys of
     the model's config.json; the keys in `model_keys` change no prediction.
     """
 
@@ -131,6 +134,7 @@ class IgnoredFlags(Spec):
     on: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
     limited: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
+    unmodelled: tuple[Text, ...] = ()
     of_model: tuple[Text, ...] = ()
     model_keys: tuple[Text, ...] = ()
 

@@ -40,6 +40,33 @@ def test_levels_of_compilation_are_read_as_vllm_reads_them(level: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-O0", "-O 0", "-O.level=0", "-cc.cudagraph_mode=NONE", "--compilation-config '{\"cudagraph_mode\": \"NONE\"}'",
+        "--compilation-config '{\"level\": 0, \"pass_config\": {}}'", "--compilation-config.use_cudagraph=false",
+    ],
+)  # fmt: skip
+def test_graphs_switched_off_by_any_flag_are_off(words: str) -> None:
+    assert only(existing(f"vllm serve {MODEL} {words}", ON_ONE)).launched.serving.enforce_eager is True
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (f"vllm serve {MODEL} --max-cudagraph-capture-size 8", "--max-cudagraph-capture-size 8 (line 1)"),
+        (f"vllm serve {MODEL} -cc.cudagraph_capture_sizes=[1]", "cudagraph_capture_sizes [1] (line 1)"),
+        (
+            f"python -m sglang.launch_server --model-path {MODEL} --cuda-graph-max-bs 8",
+            "--cuda-graph-max-bs 8 (line 1)",
+        ),
+    ],
+)
+def test_limits_of_graphs_are_said_to_be_not_modelled(command: str, named: str) -> None:
+    (note,) = [each for each in only(existing(command, ON_ONE)).assumed if "not modelled" in each]
+    assert note.startswith(named)
+
+
 def test_a_script_may_state_its_variables_by_default(tmp_path: Path) -> None:
     text = f'MODEL=${{MODEL:-{MODEL}}}\nTP=${{TP:-4}}\nGPUS=$TP\nvllm serve "$MODEL" -tp $GPUS --max-model-len 8k\n'
     found = only(existing(written(tmp_path, text, "run.sh"), ON_ONE)).launched
