@@ -53,7 +53,7 @@ ASKED_FOR = (
     ("how many replicas run", "--replicas N"),
 )
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
-_KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
+_KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |\[(?!\[?\s)|{")  # how YAML begins; `[ ` begins a test of a shell
 
 
 class Existing(NamedTuple):
@@ -241,8 +241,10 @@ def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked:
         if not others or pools or len(read_) <= len(others):  # what is not read has faults of its own
             kept.append(at)
         elif len({_alike(each.launched) for each in read_}) > 1:
-            lines = " or ".join(str(each.lines.get("command")) for each in (found[others[0]], later))
-            what = f"a condition decides whether the command of line {lines} runs"
+            lines = [str(each.lines.get("command")) for each in (found[others[0]], later)]
+            what = f"a condition decides whether the command of line {' or '.join(lines)} runs"
+            if lines[0] == lines[1]:
+                what = f"a condition decides what the command of line {lines[0]} starts: its variables differ by branch"
             allowed = "the one that runs, in quotes or in a script of its own"
             faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
     raise_any(faults)

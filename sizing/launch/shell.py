@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
+from itertools import chain, product, takewhile
 from typing import NamedTuple
 
 from sizing.launch.flags import Word
@@ -24,6 +25,7 @@ _OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)|`[^`]*`|\$\{#[^}]*\}")
 _OF_PRODUCT = re.compile(r"[\s${}]")
 RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
+MOST_BRANCHES = 16  # that set variables otherwise than others, each of which is followed
 MOST_HELD = 100_000  # characters of a variable
 _DEFAULT = r"(?:[^{}]|\$\{[^{}]*\})*"  # which may hold a default of its own
 _VARIABLE = re.compile(
@@ -94,8 +96,44 @@ def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, st
 
     Raises InputError for a quote or an array that is not closed.
     """
+    commands, files, set_in = _script(text, file, first_line, variables or {}, {})
+    splits: dict[int, set[int]] = {}
+    for (_, number), held in set_in.items():
+        if len(set(held.values())) > 1:
+            splits.setdefault(number, set()).update(held)
+    if math.prod(map(len, splits.values())) > MOST_BRANCHES:
+        what = f"has conditions that set variables in more than {MOST_BRANCHES} ways"
+        raise InputError(what, file=file, allowed="the command that runs, in quotes or in a script of its own")
+    chosen = [dict(zip(splits, each, strict=True)) for each in product(*map(sorted, splits.values()))] if splits else []
+    others = [(each, _script(text, file, first_line, variables or {}, each)[0]) for each in chosen]
+    return ShellScript(tuple(_ways(commands, others)), files)
+
+
+def _ways(
+    commands: list[ShellCommand], others: Iterable[tuple[Mapping[int, int], list[ShellCommand]]]
+) -> Iterator[ShellCommand]:
+    """Yield each command once, or once for each choice of branches if those give it other words."""
+    for at, command in enumerate(commands):
+        ways: dict[tuple[object, ...], ShellCommand] = {}
+        for branches, read_ in others:
+            if at < len(read_) and all(command.branches.get(of, branch) == branch for of, branch in branches.items()):
+                way = read_[at]._replace(branches={**command.branches, **branches})
+                ways.setdefault(_written(way), way)
+        yield from ways.values() if len(ways) > 1 else (command,)
+
+
+def _written(command: ShellCommand) -> tuple[object, ...]:
+    """The words of a command with its variables; with a product in them, all variables too."""
+    texts = [with_variables(word.text, command.variables) for word in command.words]
+    return (*texts, *(sorted(command.variables.items()) if any("${=" in text for text in texts) else ()))
+
+
+def _script(
+    text: str, file: str, first_line: int, variables: Mapping[str, str], chosen: Mapping[int, int]
+) -> tuple[list[ShellCommand], dict[str, tuple[str, int]], dict[tuple[str, int], dict[int, str]]]:
+    """The commands and files of a script where only the chosen branches set variables, and what branches set, by variable and block."""
     files: dict[str, tuple[str, int]] = {}
-    state = _State(file, dict(variables or {}))
+    state = _State(file, dict(variables), chosen)
     said: dict[str, Word] = {}
     commands = []
     for line, lines in _commands(text.splitlines(), files, first_line, state.variables):
@@ -105,7 +143,7 @@ def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, st
             command = state.run(part)
             if command is not None:
                 commands.append(command._replace(said=said))
-    return ShellScript(tuple(commands), files)
+    return commands, files, state.set_in
 
 
 class _Part(NamedTuple):
@@ -131,11 +169,16 @@ class _State:
     """The variables of a script so far.
 
     `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
-    counts all of the script, and `steady` says that the command before it hardly fails.
+    counts all of the script, and `steady` says that the command before it hardly fails. Of the blocks in `chosen` only that branch
+    sets variables. `set_in` has the values that branches set, by variable and block. `outside` has the variables around each subshell.
     """
 
     file: str
     variables: dict[str, str]
+    chosen: Mapping[int, int]
+    set_in: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
+    outside: list[tuple[int, dict[str, str], dict[str, str]]] = field(default_factory=list)
+    chain: _Block | None = None
     unsure: dict[str, str] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
     opened: int = 0
@@ -143,10 +186,31 @@ class _State:
 
     def run(self, part: _Part) -> ShellCommand | None:
         """Set the variables that a command sets; the command, where it does anything else."""
+        pattern = bool(self.blocks) and self.blocks[-1].word == "case" and part.after == "(" and part.end == ")"
+        if part.after == "(" and not pattern:
+            self.outside.append((len(self.blocks), dict(self.variables), dict(self.unsure)))
+        self._chained(part)
         found = self._run(part)
-        if part.end == ")" and self.blocks and self.blocks[-1].word == "case":  # a pattern, before its commands
+        if part.end == ")" and not pattern and self.outside and self.outside[-1][0] == len(self.blocks):
+            _, known, self.unsure = self.outside.pop()
+            self.variables.clear()
+            self.variables.update(known)
+        elif part.end == ")" and self.blocks and self.blocks[-1].word == "case":  # a pattern, before its commands
             self.blocks[-1].branch += 1
         return found
+
+    def _chained(self, part: _Part) -> None:
+        """Note the branch of `test && a || b` that a command is."""
+        if part.after not in ("&&", "||"):
+            self.chain = None
+        elif self.chain is None and (part.after == "||" or not self.steady):
+            self.opened += 1
+            self.chain = _Block(part.after, self.opened, int(part.after == "||"))
+        elif self.chain is not None and part.after == "||":
+            self.chain.branch = 1
+
+    def _around(self) -> list[_Block]:
+        return [*self.blocks, self.chain] if self.chain else self.blocks
 
     def _run(self, part: _Part) -> ShellCommand | None:
         plain = self._inside(part.words)
@@ -173,7 +237,7 @@ class _State:
         if words_:
             own = {match[1]: self.variables.get(match[1], "") * bool(match[2]) + match[3] for match in set_}
             notes = tuple(dict.fromkeys(self.unsure[name] for name in sorted(named) if name in self.unsure))
-            branches = {block.number: block.branch for block in self.blocks}
+            branches = {block.number: block.branch for block in self._around()}
             known = {**self.variables, **own}
             return None if first in _SHOWS else ShellCommand(words_, known, notes=notes, branches=branches)
         for match in set_:
@@ -199,6 +263,10 @@ class _State:
     def _set(self, match: re.Match[str], value: str, line: int | None, under: bool, doubt: str | None) -> None:
         """Set a variable. Raises InputError for a value that is far too long, as each may be written of others."""
         name = match[1]
+        if any(self.chosen.get(block.number, block.branch) != block.branch for block in self._around()):
+            return
+        for block in self._around():
+            self.set_in.setdefault((name, block.number), {})[block.branch] = value
         if len(value) > MOST_HELD:
             what = f"holds more than {MOST_HELD:,} characters"
             raise InputError(what, file=self.file, line=line, field=f"${name}")

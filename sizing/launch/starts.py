@@ -101,10 +101,14 @@ def _within(container: Container) -> tuple[Word, ...] | None:
     command = first[0]
     container.variables |= command.variables
     container.notes += command.notes
-    texts = [word.text for word in command.words]
-    others = [each for each in first if [word.text for word in each.words] != texts]
+    texts = _texts(command)
+    others = [each for each in first if _texts(each) != texts]
     container.several = tuple(each.words[0].line for each in (command, *others)) if others else ()
     return command.words
+
+
+def _texts(command: shell.ShellCommand) -> list[str]:
+    return [shell.with_variables(word.text, command.variables) for word in command.words]
 
 
 def _commands(

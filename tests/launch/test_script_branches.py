@@ -107,3 +107,33 @@ def test_a_script_that_does_not_end_is_told_where_it_starts_an_engine(tmp_path: 
     assert told.endswith(":16: a quote is not closed")
     (told,) = faults(written(tmp_path, pod('echo "open', command)), ON)
     assert "no command of an engine" in told
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        (f'if [ "$X" = 1 ]; then TP=2; else TP=4; fi\n{SERVE} -tp $TP', 2),
+        (f'if [ "$X" = 1 ]; then\nARGS="-tp 2"\nelse\nARGS="-tp 4"\nfi\n{SERVE} $ARGS', 6),
+        (f'case "$X" in\na) TP=2;;\n*) TP=4;;\nesac\n{SERVE} -tp $TP', 5),
+        (f'[ "$X" = 1 ] && TP=2 || TP=4\n{SERVE} -tp $TP', 2),
+        (f"if true; then N=1; else N=2; fi\n{SERVE} -tp $((N*2))", 2),
+    ],
+)
+def test_branches_that_set_other_values_are_a_fault(script: str, line: int, tmp_path: Path) -> None:
+    (told,) = faults(written(tmp_path, script, "run.sh"), ON)
+    assert f"decides what the command of line {line} starts" in told
+
+
+@pytest.mark.parametrize(
+    ("script", "tp"),
+    [
+        (f"if true; then LOG=a; else LOG=b; fi\n{SERVE} -tp 2 --log-config-file $LOG", 2),
+        (f"if true; then TP=1; else TP=2; fi\nTP=4\n{SERVE} -tp $TP", 4),
+        (f"TP=1\nif true; then TP=2; fi\n{SERVE} -tp $TP", 2),
+        (f"(TP=2; export TP)\nTP=${{TP:-4}}\n{SERVE} -tp $TP", 4),
+    ],
+)
+def test_branches_that_change_nothing_are_no_fault_and_a_subshell_keeps_its_variables(
+    script: str, tp: int, tmp_path: Path
+) -> None:
+    assert only(existing(written(tmp_path, script, "run.sh"), ON)).launched.serving.tp == tp

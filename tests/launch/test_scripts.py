@@ -45,7 +45,7 @@ def test_variables_hold_what_they_hold_in_bash(script: str, tmp_path: Path) -> N
         f'ARGS=(-tp 2)\nif [ "$BIG" = 1 ]; then ARGS=(-tp 4); fi\n{SERVE} "${{ARGS[@]}}"',
         f'TP=2\nif [ "$BIG" = 1 ]\nthen\n  TP=4\nfi\nARGS="-tp $TP"\n{SERVE} $ARGS',
         f'TP=2\n[ -n "$BIG" ] && TP=4\nGPUS=$TP\n{SERVE} -tp $GPUS',
-        f'case "$SIZE" in\n  small) TP=2 ;;\n  *) TP=4 ;;\nesac\n{SERVE} -tp $TP',
+        f'TP=2\ncase "$SIZE" in\n  large) TP=4 ;;\nesac\n{SERVE} -tp $TP',
     ],
 )
 def test_a_variable_set_under_a_condition_is_told(script: str, tmp_path: Path) -> None:
