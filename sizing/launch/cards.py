@@ -83,7 +83,7 @@ def gpus_of(container: Container, seen: Sequence[str] | None, needed: Needed, fi
     own = (None if seen is None else len(seen)) if is_local(container) or container.gpus is None else container.gpus
     if own is None:
         return OfReplica(None, None)
-    first = own + sum(container.gpus_beside.values())
+    first = max(own + sum(container.gpus_beside.values()), container.gpus_before)
     others = first if container.gpus_of_others is None else container.gpus_of_others
     reserved = first + (needed.nodes - 1) * others
     sees = None if seen is None else min(len(seen) * needed.nodes, reserved)

@@ -1,14 +1,21 @@
-"""The variables of a Compose file: those of the file `.env` beside it, and its defaults."""
+"""The variables of a Compose file (those of `.env` beside it, and its defaults), and the other files that it needs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sizing.catalog.files import is_file, read_text
+from sizing.catalog.yaml import YamlDocument
+from sizing.launch.beside import SERVICES
+from sizing.launch.nodes import ManifestNode, as_mapping, line_of, value_at
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import printable
 
 ENVIRONMENT = ".env"
+COMPOSED = "what `docker compose config` makes of it"
+OWN_NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")  # which it finds itself
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)\Z")
 QUOTES = ("'", '"')
 _INSIDE = r"(?:[^{}]|\$\{[^{}]*\})*"  # of a default, which may hold a default of its own
@@ -57,3 +64,48 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
         return f"${{{name}}}" if rule else found[0]
 
     return _VARIABLE.sub(value, text)
+
+
+def check_whole(found: Sequence[YamlDocument], file: str) -> None:
+    """Raise InputError for a file that others add to: a service that it extends, or a second file that Compose reads with it."""
+    _check_extended(found, file)
+    _check_overridden(file)
+
+
+def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
+    """Raise InputError for services of Compose that extend others, which Compose itself resolves."""
+    faults = [
+        Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
+        for document in found
+        for name, service in as_mapping(value_at(document.data, SERVICES)).items()
+        if value_at(service, "extends") is not None
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def _check_overridden(file: str) -> None:
+    """Raise InputError where Compose would add a second file to one of its own name."""
+    path = Path(file)
+    if path.name in OWN_NAMES:
+        others = (path.with_name(f"{path.stem}.override{end}") for end in (".yml", ".yaml"))
+        if other := next((each.name for each in others if is_file(each)), None):
+            what = f"{other} is beside it, which Compose starts with it"
+            raise InputError(what, file=file, allowed=COMPOSED)
+
+
+def missing(node: ManifestNode) -> Iterator[Fault]:
+    """Yield the fault of each `env_file` of a Compose service that is not here and must be."""
+    listed = node.own.get("env_file") if node.path[:1] == (SERVICES,) else None
+    for each in listed if isinstance(listed, list) else [listed]:
+        name = each if isinstance(each, str) else value_at(each, "path")
+        needed = value_at(each, "required") is not False
+        if isinstance(name, str) and needed and not is_file(Path(node.file).parent / name):
+            what = f"{printable(name)} is not here: Compose does not start without it"
+            yield Fault(
+                what,
+                node.file,
+                node.line("env_file"),
+                "env_file",
+                "the file, or `required: false` if it may be missing",
+            )

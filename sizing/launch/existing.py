@@ -148,7 +148,13 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked)
 
 
 def _of_script(text: str, asked: Asked) -> list[Existing]:
-    script = shell.script(text, asked.file)
+    folder = asked.folder or Path()
+
+    def load(name: str) -> str | None:
+        path = None if Path(name).is_absolute() else folder / name
+        return read_text(str(path)) if path is not None and is_file(path) else None
+
+    script = shell.script(text, asked.file, load=load)
     found = list(_started(script))
     for each in found:
         if each.replicas is None and len(found) > 1 and names_cards(each, asked.facts):
@@ -215,6 +221,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     found, read_ = [found[at] for at in runs.value], [parts[at].value for at in runs.value]
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
     raise_any(shared(uses, asked.file))
+    found, read_ = _started_by_default(found, read_)
     read_ = list(_clashing(found, read_))
     if all(map(is_local, found)):
         read_ = _as_replicas(read_, "services" if found[0].path else COMMANDS)
@@ -249,6 +256,17 @@ def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked:
             faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
     raise_any(faults)
     return kept
+
+
+def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:
+    """Those that Compose starts without a profile, with a note on the others; all of them where each has a profile."""
+    default = [at for at, each in enumerate(found) if not each.profiles]
+    if not default or len(default) == len(found):
+        return found, read_
+    others = ", ".join(each.name for each in found if each.profiles)
+    note = f"services with a profile do not count, because Compose starts them only by it: {others}"
+    kept = [read_[at]._replace(assumed=(*read_[at].assumed, note)) for at in default]
+    return [found[at] for at in default], kept
 
 
 def _excludes(one: Container, later: Container) -> bool:

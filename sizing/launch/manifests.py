@@ -50,13 +50,16 @@ WHICH_RUN = "--replicas with those that run"
 OF_COMPOSE = "{} as .env or the default says: a variable of the shell that runs docker compose takes precedence"
 ONE_REPLICA = "one replica: nothing says more"
 EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
-COMPOSED = "what `docker compose config` makes of it"
 DEVICES = ("deploy", "resources", "reservations", "devices")
 EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
-CONTAINERS, BEFORE = "containers", "initContainers"  # of a pod
-# Places of YAML in a text: in a RayService, in Argo CD.
-TEXTS = (("spec", RAY_FILE), ("spec", "source", "helm", "values"))
+CONTAINERS, BEFORE, ALWAYS = "containers", "initContainers", "Always"  # of a pod
+HELM_OF_ARGO = ("spec", "source", "helm")
+VALUES_OF_ARGO = ("values", "valuesObject", "parameters", "fileParameters")  # later ones take precedence
+TEXTS = (
+    ("spec", RAY_FILE),
+    (*HELM_OF_ARGO, "values"),
+)  # places of YAML in a text: in a RayService, in Argo CD
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
@@ -85,8 +88,8 @@ class Container:
     engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
     its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
     says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
-    a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
-    `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
+    a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
+    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
     decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
     that of a script. `entered` says that its image's own command takes its words, and `file` is its file. `several` has the lines of all commands that its own script has, where they differ.
     """
@@ -107,6 +110,7 @@ class Container:
     pods: int = 1
     at: FieldPath = ()
     gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
+    gpus_before: int = 0
     gpus_of_others: int | None = None
     drafts: Word | None = None
     holds: dict[str, str] = field(default_factory=dict)
@@ -137,8 +141,9 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
+    _check_one_source(found, file)
     found += [inside for each in found for steps in TEXTS for inside in held(each, file, *steps)]
-    _check_extended(found, file)
+    compose.check_whole(found, file)
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
@@ -150,7 +155,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
 
 def _stays(node: ManifestNode) -> bool:
     """Whether a container runs as long as its pod: not one that prepares it."""
-    return BEFORE not in node.path or node.own.get("restartPolicy") == "Always"
+    return BEFORE not in node.path or node.own.get("restartPolicy") == ALWAYS
 
 
 def _is_composed(document: YamlDocument) -> bool:
@@ -158,14 +163,15 @@ def _is_composed(document: YamlDocument) -> bool:
     return bool(as_mapping(value_at(document.data, SERVICES))) and value_at(document.data, "kind") is None
 
 
-def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
-    """Raise InputError for services of Compose that extend others, which Compose itself resolves."""
-    faults = [
-        Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
-        for document in found
-        for name, service in as_mapping(value_at(document.data, SERVICES)).items()
-        if value_at(service, "extends") is not None
-    ]
+def _check_one_source(found: Sequence[YamlDocument], file: str) -> None:
+    """Raise InputError for values of Argo CD that stand beside others over which they take precedence."""
+    faults = list[Fault]()
+    for document in found:
+        given = [key for key in VALUES_OF_ARGO if value_at(document.data, *HELM_OF_ARGO, key)]
+        for key in given[1:]:
+            what = f"takes precedence over `{given[0]}`, and is not read"
+            line = line_of(document, (*HELM_OF_ARGO, key))
+            faults.append(Fault(what, file, line, key, f"all values in `{given[0]}`"))
     raise_any(faults)
 
 
@@ -211,6 +217,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
         *(unknown_sizes(node, facts.charts) if service else ()),
         *_of_shell(node, found.variables),
         *_of_compose(node, found.variables),
+        *compose.missing(node),
     )
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, others.scalers, facts.charts)
@@ -362,6 +369,13 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         found.slice_ = sliced if part else None
     found.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
     found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
+    before = as_list(value_at(node.above[-3], BEFORE) if beside and len(node.above) > 2 else None)
+    for at, each in enumerate(before):
+        gpus = _limit(each, keys)
+        if gpus and value_at(each, "restartPolicy") == ALWAYS:  # it runs as long as the pod
+            found.gpus_beside[*node.path[:-2], BEFORE, at] = gpus
+        else:
+            found.gpus_before = max(found.gpus_before, gpus)
 
 
 def _limit(container: object, keys: Sequence[str]) -> int:

@@ -6,13 +6,14 @@ import io
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product, takewhile
 from typing import NamedTuple
 
 from sizing.launch.flags import Word
 from sizing.specs.errors import InputError
+from sizing.specs.units import printable
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
@@ -31,6 +32,7 @@ _DEFAULT = r"(?:[^{}]|\$\{[^{}]*\})*"  # which may hold a default of its own
 _VARIABLE = re.compile(
     rf"(?<!\$)\$(?:\(([A-Za-z_]\w*)\)|\{{([A-Za-z_]\w*|\d+)(?:(:?)[-=]({_DEFAULT}))?\}}|([A-Za-z_]\w*))"
 )
+_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?[-=]")
 _NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
 _BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
     r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
@@ -43,6 +45,12 @@ _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 _END = re.compile(r"&&|\|\||[();|&]")
 _DECLARES = frozenset({"export", "readonly", "declare", "local", "typeset"})
 _STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
+_LOADS, _SETS_NONE, MOST_LOADED = (
+    ("source", "."),
+    ("activate",),
+    4,
+)  # a virtual environment sets no flag; files load one another
+Load = Callable[[str], str | None]
 _FORGETS = frozenset({"unset", "read"})
 _SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
 _OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
@@ -91,12 +99,14 @@ class ShellScript(NamedTuple):
     files: dict[str, tuple[str, int]]
 
 
-def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, str] | None = None) -> ShellScript:
+def script(
+    text: str, file: str, first_line: int = 1, variables: Mapping[str, str] | None = None, load: Load = lambda _: None
+) -> ShellScript:
     """Read a script that begins at line `first_line` of a file, with the variables of its environment.
 
-    Raises InputError for a quote or an array that is not closed.
+    `load` gives the text of a file that it loads (`source env.sh`), None if that is not here. Raises InputError for a quote or an array that is not closed.
     """
-    commands, files, set_in = _script(text, file, first_line, variables or {}, {})
+    commands, files, set_in = _script(text, file, first_line, variables or {}, {}, load)
     splits: dict[int, set[int]] = {}
     for (_, number), held in set_in.items():
         if len(set(held.values())) > 1:
@@ -105,7 +115,7 @@ def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, st
         what = f"has conditions that set variables in more than {MOST_BRANCHES} ways"
         raise InputError(what, file=file, allowed="the command that runs, in quotes or in a script of its own")
     chosen = [dict(zip(splits, each, strict=True)) for each in product(*map(sorted, splits.values()))] if splits else []
-    others = [(each, _script(text, file, first_line, variables or {}, each)[0]) for each in chosen]
+    others = [(each, _script(text, file, first_line, variables or {}, each, load)[0]) for each in chosen]
     return ShellScript(tuple(_ways(commands, others)), files)
 
 
@@ -129,11 +139,11 @@ def _written(command: ShellCommand) -> tuple[object, ...]:
 
 
 def _script(
-    text: str, file: str, first_line: int, variables: Mapping[str, str], chosen: Mapping[int, int]
+    text: str, file: str, first_line: int, variables: Mapping[str, str], chosen: Mapping[int, int], load: Load
 ) -> tuple[list[ShellCommand], dict[str, tuple[str, int]], dict[tuple[str, int], dict[int, str]]]:
     """The commands and files of a script where only the chosen branches set variables, and what branches set, by variable and block."""
     files: dict[str, tuple[str, int]] = {}
-    state = _State(file, dict(variables), chosen)
+    state = _State(file, dict(variables), chosen, lambda name: files[name][0] if name in files else load(name))
     said: dict[str, Word] = {}
     commands = []
     for line, lines in _commands(text.splitlines(), files, first_line, state.variables):
@@ -170,12 +180,16 @@ class _State:
 
     `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
     counts all of the script, and `steady` says that the command before it hardly fails. Of the blocks in `chosen` only that branch
-    sets variables. `set_in` has the values that branches set, by variable and block. `outside` has the variables around each subshell.
+    sets variables. `set_in` has the values that branches set, by variable and block. `loading` counts the files that
+    load one another, and `unread` is the last that is not here. `outside` has the variables around each subshell.
     """
 
     file: str
     variables: dict[str, str]
     chosen: Mapping[int, int]
+    load: Load
+    loading: int = 0
+    unread: str | None = None
     set_in: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
     outside: list[tuple[int, dict[str, str], dict[str, str]]] = field(default_factory=list)
     chain: _Block | None = None
@@ -214,11 +228,19 @@ class _State:
 
     def _run(self, part: _Part) -> ShellCommand | None:
         plain = self._inside(part.words)
+        if self.unread is not None:
+            for name in (
+                name for word in plain for name in _DEFAULTED.findall(word.text) if name not in self.variables
+            ):
+                self.unsure[name] = self.unread.format(name)
         named = {name for word in (*plain, *(part.items or ())) for name in _NAMED.findall(word.text)}
         doubt = next((self.unsure[name] for name in sorted(named) if name in self.unsure), None)
         under = bool(self.blocks) or part.after == "||" or (part.after == "&&" and not self.steady)
         first = plain[0].text if plain else ""
         self.steady = not under and bool(first in _STEADY or _SET.fullmatch(first))
+        if first in _LOADS and len(plain) > 1:
+            self._load(with_variables(plain[1].text, self.variables), plain[1].line)
+            return None
         if first in _FORGETS:
             for word in plain[1:]:
                 self.variables.pop(word.text, None)
@@ -244,6 +266,23 @@ class _State:
             before = self.variables.get(match[1], "") if match[2] else ""
             self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
         return None
+
+    def _load(self, path: str, line: int | None) -> None:
+        """Set the variables that a loaded file sets; those that a file may set that is not here are unsure."""
+        name = path.rpartition("/")[2]
+        text = self.load(path.removeprefix("./")) or self.load(name)
+        if text is not None and self.loading < MOST_LOADED:
+            self.loading += 1
+            for at, lines in _commands(text.splitlines(), {}, 1, self.variables):
+                for part in _parts(_words(lines, at, name), name):
+                    self.run(part)
+            self.loading -= 1
+        elif name not in _SETS_NONE:
+            shown = printable(name).replace("{", "{{").replace("}", "}}")
+            self.unread = (
+                f"${{}} may be set by {shown} (line {line}), which is not here, and is taken as the script has it"
+            )
+            self.unsure |= {each: self.unread.format(each) for each in self.variables}
 
     def _inside(self, words_: tuple[Word, ...]) -> tuple[Word, ...]:
         """The words of a command after those that open and close blocks. The variable of a loop has no single value."""

@@ -121,12 +121,13 @@ def _commands(
         held = (word.text, (word.line or 1) + ("\n" in word.text)) if set(word.text) & set(" \n") else None
         given = words[at + 2 :]  # after the name of the script
         if held is None and at == run:
-            files = container.files
-            held, given = files.get(word.text) or files.get(word.text.rpartition("/")[2]), words[at + 1 :]
+            held = container.files.get(word.text) or container.files.get(word.text.rpartition("/")[2])
+            given = words[at + 1 :]
         if held is None:
             continue
         try:
-            script = shell.script(held[0], container.file, held[1], variables)
+            load = {name: text for name, (text, _) in container.files.items()}.get
+            script = shell.script(held[0], container.file, held[1], variables, load)
         except InputError:
             if names_engine(held[0]):
                 raise

@@ -6,7 +6,11 @@ import re
 
 _HEADER = re.compile(r"\[[A-Za-z][\w-]*\]\s*\Z")
 _SETTING = re.compile(r"\s*(\w+)\s*=\s*(.*)\Z", re.DOTALL)
-SETTINGS = {"ExecStart": "", "Environment": "export "}  # with what they are in a shell; all others start nothing
+_LOADED = re.compile(
+    r"(?m)^\s*EnvironmentFile\s*=\s*-?\s*(\S+)\s*$"
+)  # its variables take precedence, wherever it stands
+START = "ExecStart"
+SETTINGS = {START: "", "Environment": "export "}  # with what they are in a shell; all others start nothing
 PREFIXES = "-@:+!"  # of a command, which say how it is run
 COMMENTS = ("#", ";")
 
@@ -19,16 +23,21 @@ def is_unit(text: str) -> bool:
 
 def as_script(text: str) -> str:
     """The unit's command and variables as a script. Comments stay, since they may state facts of the command."""
-    lines, kept = list[str](), False
+    lines, kept, owner, loaded = list[str](), False, "", "".join(f"source {name}; " for name in _LOADED.findall(text))
+    owners = list[str]()  # the setting of each line
     for line in text.splitlines():
         continued = bool(lines) and lines[-1].endswith("\\")
         if not continued and not line.lstrip().startswith(COMMENTS):
             setting = _SETTING.match(line)
             before = SETTINGS.get(setting[1]) if setting else None
-            kept = before is not None
+            kept, owner = before is not None, setting[1] if setting else ""
             if setting and before is not None:
-                line = before + setting[2].lstrip(PREFIXES)
+                if not setting[2].strip():  # an empty setting resets what stands before it
+                    for at in (at for at, owner in enumerate(owners) if owner == setting[1]):
+                        lines[at] = "\\" * lines[at].endswith("\\")
+                line = before + loaded * (setting[1] == START) + setting[2].lstrip(PREFIXES)
         elif not continued:
-            kept = line.lstrip().startswith("#")
+            kept, owner = line.lstrip().startswith("#"), ""
+        owners.append(owner)
         lines.append(line if kept else "\\" * line.endswith("\\"))
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE
 from sizing.specs.engine import Flag
 from sizing.specs.optimisations import MOST_REPLICAS, Lora, Optimisations, Speculative
 from sizing.specs.values import (
@@ -16,11 +17,11 @@ from sizing.specs.values import (
     OneFile,
     Positive,
     PositiveInt,
-    ShareOfAll,
     Sourced,
     Spec,
     Text,
     above,
+    within,
 )
 from sizing.specs.workload import KvPrecision, Precision, Serving, Task
 
@@ -309,7 +310,7 @@ class Policy(Spec):
     min_headroom: Growth | None = None
     max_usd_per_million_tokens: Positive | None = None
     max_gpus: PositiveInt | None = None
-    confidence: ShareOfAll | None = None
+    confidence: Annotated[float, within(LEAST_CONFIDENCE, MOST_CONFIDENCE, "50% to 95%"), AsShare] | None = None
 
 
 class DeploymentFile(Spec):

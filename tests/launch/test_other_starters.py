@@ -156,3 +156,74 @@ def test_values_of_a_chart_in_a_text_of_argo_are_read(tmp_path: Path) -> None:
     text += "".join(f"        {line}\n" for line in values.splitlines())
     found = only(existing(written(tmp_path, text), ON._replace(engine=None)))
     assert found.launched.serving.tp == 2 and found.line("tp") == 7
+
+
+# What is loaded from other files, or stands in them, is read or told.
+
+
+@pytest.mark.parametrize(
+    ("script", "tp"),
+    [("source ./env.sh\n", 8), (". env.sh\n", 8), ("source gone.sh\n", 2), ("source venv/bin/activate\n", 2)],
+)
+def test_a_file_that_a_script_loads_is_read_or_told(script: str, tp: int, tmp_path: Path) -> None:
+    written(tmp_path, "TP=8\n", "env.sh")
+    found = only(existing(written(tmp_path, f"{script}vllm serve {MODEL} -tp ${{TP:-2}}", "run.sh"), ON_ONE))
+    assert found.launched.serving.tp == tp
+    assert any("$TP may be set by gone.sh (line 1)" in each for each in found.assumed) == ("gone" in script)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tp", "told"),
+    [
+        ("EnvironmentFile=-/etc/svc.env\nEnvironment=TP=2\n", 4, False),
+        ("EnvironmentFile=/etc/gone.env\nEnvironment=TP=2\n", 2, True),
+        (f"ExecStart=vllm serve {MODEL} -tp 1\nExecStart=\nEnvironment=TP=2\n", 2, False),
+    ],
+)
+def test_a_unit_is_read_as_systemd_reads_it(settings: str, tp: int, told: bool, tmp_path: Path) -> None:
+    written(tmp_path, "TP=4\n", "svc.env")
+    text = f"[Service]\n{settings}ExecStart=vllm serve {MODEL} -tp ${{TP}}\n"
+    found = only(existing(written(tmp_path, text, "app.service"), ON_ONE))
+    assert found.launched.serving.tp == tp and any("gone.env" in each for each in found.assumed) == told
+
+
+@pytest.mark.parametrize("helm", ["parameters: [{name: replicaCount, value: '1'}]", "valuesObject: {replicaCount: 1}"])
+def test_values_of_argo_beside_others_are_refused(helm: str, tmp_path: Path) -> None:
+    text = f"kind: Application\nspec:\n  source:\n    helm:\n      {helm}\n      values: 'replicaCount: 4'\n"
+    (told,) = faults(written(tmp_path, text), ON_ONE)
+    assert ":5: " in told and "takes precedence over `values`" in told
+
+
+COMPOSED = f"services:\n  a: {{image: 'vllm/vllm-openai:v0.12.0', command: --model {MODEL}, gpus: all%s}}\n"
+
+
+def test_files_that_compose_needs_are_told(tmp_path: Path) -> None:
+    (told,) = faults(written(tmp_path, COMPOSED % ", env_file: gone.env"), ON_ONE)
+    assert "gone.env is not here" in told
+    only(existing(written(tmp_path, COMPOSED % ", env_file: [{path: gone.env, required: false}]"), ON_ONE))
+    written(tmp_path, "services: {}", "compose.override.yaml")
+    (told,) = faults(written(tmp_path, COMPOSED % "", "compose.yaml"), ON_ONE)
+    assert "compose.override.yaml is beside it" in told
+
+
+def test_services_with_a_profile_do_not_count_beside_others(tmp_path: Path) -> None:
+    service = f"image: 'vllm/vllm-openai:v0.12.0', command: --model {MODEL}, gpus: [{{device_ids: ['%s']}}]"
+    text = f"services:\n  a: {{{service % 0}}}\n  b: {{{service % 1}, profiles: [debug]}}\n"
+    found = only(existing(written(tmp_path, text), ON_ONE))
+    assert found.launched.replicas == 1 and any(each.endswith("only by it: b") for each in found.assumed)
+
+
+def test_a_pod_reserves_what_the_containers_before_it_ask_for(tmp_path: Path) -> None:
+    text = f"""\
+kind: Deployment
+apiVersion: apps/v1
+spec:
+  template:
+    spec:
+      initContainers: [{{name: warm, resources: {{limits: {{nvidia.com/gpu: 4}}}}}}]
+      containers:
+      - image: vllm/vllm-openai:v0.12.0
+        args: [--model, {MODEL}, -tp, '2']
+        resources: {{limits: {{nvidia.com/gpu: 2}}}}
+"""
+    assert only(existing(written(tmp_path, text), ON_ONE)).launched.reserved_gpus == 4
