@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from manifest_builders import IMAGE, faults, only, written
+from manifest_builders import IMAGE, MODEL, faults, only, written
 
 from sizing.launch.compose import entries, interpolated
 from sizing.launch.existing import existing
@@ -167,7 +167,7 @@ def test_values_of_a_chart_in_a_text_of_argo_are_read(tmp_path: Path) -> None:
 )
 def test_a_file_that_a_script_loads_is_read_or_told(script: str, tp: int, tmp_path: Path) -> None:
     written(tmp_path, "TP=8\n", "env.sh")
-    found = only(existing(written(tmp_path, f"{script}vllm serve {MODEL} -tp ${{TP:-2}}", "run.sh"), ON_ONE))
+    found = only(existing(written(tmp_path, f"{script}vllm serve {MODEL} -tp ${{TP:-2}}", "run.sh"), ON))
     assert found.launched.serving.tp == tp
     assert any("$TP may be set by gone.sh (line 1)" in each for each in found.assumed) == ("gone" in script)
 
@@ -183,14 +183,14 @@ def test_a_file_that_a_script_loads_is_read_or_told(script: str, tp: int, tmp_pa
 def test_a_unit_is_read_as_systemd_reads_it(settings: str, tp: int, told: bool, tmp_path: Path) -> None:
     written(tmp_path, "TP=4\n", "svc.env")
     text = f"[Service]\n{settings}ExecStart=vllm serve {MODEL} -tp ${{TP}}\n"
-    found = only(existing(written(tmp_path, text, "app.service"), ON_ONE))
+    found = only(existing(written(tmp_path, text, "app.service"), ON))
     assert found.launched.serving.tp == tp and any("gone.env" in each for each in found.assumed) == told
 
 
 @pytest.mark.parametrize("helm", ["parameters: [{name: replicaCount, value: '1'}]", "valuesObject: {replicaCount: 1}"])
 def test_values_of_argo_beside_others_are_refused(helm: str, tmp_path: Path) -> None:
     text = f"kind: Application\nspec:\n  source:\n    helm:\n      {helm}\n      values: 'replicaCount: 4'\n"
-    (told,) = faults(written(tmp_path, text), ON_ONE)
+    (told,) = faults(written(tmp_path, text), ON)
     assert ":5: " in told and "takes precedence over `values`" in told
 
 
@@ -198,18 +198,18 @@ COMPOSED = f"services:\n  a: {{image: 'vllm/vllm-openai:v0.12.0', command: --mod
 
 
 def test_files_that_compose_needs_are_told(tmp_path: Path) -> None:
-    (told,) = faults(written(tmp_path, COMPOSED % ", env_file: gone.env"), ON_ONE)
+    (told,) = faults(written(tmp_path, COMPOSED % ", env_file: gone.env"), ON)
     assert "gone.env is not here" in told
-    only(existing(written(tmp_path, COMPOSED % ", env_file: [{path: gone.env, required: false}]"), ON_ONE))
+    only(existing(written(tmp_path, COMPOSED % ", env_file: [{path: gone.env, required: false}]"), ON))
     written(tmp_path, "services: {}", "compose.override.yaml")
-    (told,) = faults(written(tmp_path, COMPOSED % "", "compose.yaml"), ON_ONE)
+    (told,) = faults(written(tmp_path, COMPOSED % "", "compose.yaml"), ON)
     assert "compose.override.yaml is beside it" in told
 
 
 def test_services_with_a_profile_do_not_count_beside_others(tmp_path: Path) -> None:
     service = f"image: 'vllm/vllm-openai:v0.12.0', command: --model {MODEL}, gpus: [{{device_ids: ['%s']}}]"
     text = f"services:\n  a: {{{service % 0}}}\n  b: {{{service % 1}, profiles: [debug]}}\n"
-    found = only(existing(written(tmp_path, text), ON_ONE))
+    found = only(existing(written(tmp_path, text), ON))
     assert found.launched.replicas == 1 and any(each.endswith("only by it: b") for each in found.assumed)
 
 
@@ -226,4 +226,4 @@ spec:
         args: [--model, {MODEL}, -tp, '2']
         resources: {{limits: {{nvidia.com/gpu: 2}}}}
 """
-    assert only(existing(written(tmp_path, text), ON_ONE)).launched.reserved_gpus == 4
+    assert only(existing(written(tmp_path, text), ON)).launched.reserved_gpus == 4
