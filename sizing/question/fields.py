@@ -295,9 +295,11 @@ def _by_path(
         if meant is not None:
             faults.append(Fault("is no field", field=f"--set {path}", allowed=_BY_PATH, nearest=meant))
             continue
-        if path in stated or path in found:
-            other = flags[path] if path in stated else "another --set"
-            faults.append(Fault(f"contradicts {other}", field=f"--set {path}", allowed="one of them"))
+        twice = next((flags[each] for each in stated if _one_holds_the_other(path, each)), None)
+        if twice is None and any(_one_holds_the_other(path, each) for each in found):
+            twice = "another --set"
+        if twice is not None:
+            faults.append(Fault(f"contradicts {twice}", field=f"--set {path}", allowed="one of them"))
             continue
         try:
             found[path] = parse(match[2].strip(), "--set")
@@ -307,6 +309,10 @@ def _by_path(
         if found[path] is None:
             faults.append(Fault("states no value", field=f"--set {path}", allowed=_BY_PATH))
     return found, tuple(faults)
+
+
+def _one_holds_the_other(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _meant(path: str, flags: Mapping[str, str]) -> str | None:

@@ -16,7 +16,7 @@ from sizing.catalog import checkpoints, models, profiles
 from sizing.catalog.files import expanded, resolved
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
-from sizing.catalog.imports.run import PREFIXES_KEPT, BenchmarkRun, RunSettings
+from sizing.catalog.imports.run import PREFIXES_KEPT, UNVERSIONED, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import (
     BOUNDS,
@@ -371,6 +371,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     absent, failed = run.absent(), _failed(run)
     notes = [*run.notes, *([f"latencies that the file does not state: {absent}"] if absent else [])]
     notes += [*([failed] if failed else []), *_unlike_plain(run, stated, log)]
+    notes += [UNVERSIONED] if values["engine"] and not values["engine_version"] else []
     if values["mode"] == "open_loop":
         notes += _sent(run, concurrency)
     if log is not None:

@@ -23,6 +23,7 @@ from sizing.specs.measurements import Conventions
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
 UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 UNCHECKED = "token counts are of the client's tokenizer and nothing in the file checks it: state a forced output length as --osl"
+UNVERSIONED = "the engine's version is not stated and the newest is predicted: state it as --engine NAME:VERSION"
 PREFIXES_KEPT = "prefix caching was on"
 MOST_LINES = 100_000  # of a table; a summary has some dozens
 SHOWN = 40  # characters of a wrong value in a fault
