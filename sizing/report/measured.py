@@ -303,7 +303,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     other = "random arrivals" if arrivals == CLOSED else "a closed loop"
     beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
-    ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals)
+    ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals, load.most_unit)
     thinking = f" who think {number(inputs['think_time_s'])} s" if inputs["demand_unit"] == "users" else ""
     demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{thinking}{unit}, {arrivals}"
     each = f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
@@ -383,11 +383,13 @@ def _cache(deployment: MeasuredDeployment, load: MeasuredLoad) -> Iterator[str]:
     yield f"{number(holds)} requests at once by the engine's log{beside}; {waits if holds < load.in_flight_per_replica else 'more than are in flight'}"
 
 
-def _binds(binds: str, utilisation: float, wanted: str, measured: str) -> str:
+def _binds(binds: str, utilisation: float, wanted: str, measured: str, unit: str) -> str:
     if binds == UTILISATION and utilisation < 1:
         return f"{percent(utilisation)} of the highest measured rate"
     if binds not in (UTILISATION, MEASURED_END):
-        return f"the limit on {binds.upper()}"
+        limit = f"the limit on {binds.upper()}"
+        of_a_row = wanted == CLOSED and utilisation < 1 and unit == "requests/s"
+        return f"{percent(utilisation)} of the rate of the heaviest row within {limit}" if of_a_row else limit
     if wanted == CLOSED or measured == RANDOM:
         return "the heaviest load that was measured"
     beyond = f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time: measure those"

@@ -395,6 +395,21 @@ def test_random_arrivals_that_end_below_the_measured_rate_say_why(
     assert "requests/s: the heaviest load that was measured" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rps", "50"), "80 % of the rate of the heaviest row within the limit on TTFT"),
+        (("--rps", "50", "--max-utilisation", "100%"), "requests/s: the limit on TTFT"),
+        (("--concurrency", "200"), "requests in flight: the limit on TTFT"),
+    ],
+)
+def test_a_closed_loop_says_what_its_capacity_is_a_share_of(
+    words: tuple[str, ...], said: str, course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["estimate", "--from", course, "--ttft", "500ms", "--closed-loop", *words]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_gpus_with_other_arrivals_are_those_of_a_question_with_them(
     course: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
