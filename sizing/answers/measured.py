@@ -130,7 +130,7 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, list[Condition]]]:
         yield "weight_precision", [(name, partial(_is_in, name)) for name in wanted.precisions]
     for column, sizes in (("tp", wanted.tp), ("pp", wanted.pp)):
         if sizes:
-            yield column, [(f"{size}", partial(_is_split, column, size)) for size in sizes]
+            yield column, [("", partial(_is_split, column, sizes))]  # of the layouts of a curve, some may be measured
     for column, length in (("isl", wanted.isl), ("osl", wanted.osl)):
         if length is not None:
             yield column, [(f"{length:g}", partial(_is_long, column, length))]
@@ -144,8 +144,8 @@ def _is_in(precision: str, row: MeasuredRow) -> bool:
     return row.weight_precision.lower() == precision
 
 
-def _is_split(column: str, size: int, row: MeasuredRow) -> bool:
-    return (getattr(row, column) or 1) == size
+def _is_split(column: str, sizes: Sequence[int], row: MeasuredRow) -> bool:
+    return (getattr(row, column) or 1) in sizes
 
 
 def _is_long(column: str, length: float, row: MeasuredRow) -> bool:

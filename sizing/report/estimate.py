@@ -336,7 +336,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     assert d and load
     limited, tokens = is_limited(record.inputs.limits), record.inputs.isl + record.inputs.osl
     parts = [screen.kept(limited, record.simulation is not None)]
-    queued = "" if limited else queued_words(record.memory, load.concurrency_per_replica, tokens, record.latency)
+    served = record.inputs.mode != "offline" and not limited  # offline work always keeps a queue
+    queued = queued_words(record.memory, load.concurrency_per_replica, tokens, record.latency) if served else ""
     if queued:
         parts.append(queued)
     elif is_demanded(record.inputs.demand):

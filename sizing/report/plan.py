@@ -85,7 +85,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
         rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
         yield screen.figures(rows, banded=False)
         replica = (line._replace(spare=4) for line in replica_lines(inputs))
-        size = (Line(_size(workload), "Size"), *outlasts(workload.reserve, workload.replicas_per_node))
+        size = (Line(_size(workload), "Size", spare=1), *outlasts(workload.reserve, workload.replicas_per_node))
         facts = [demand_line(inputs, workload.demand), *replica, *size]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
@@ -167,7 +167,7 @@ def outlasts(reserved: Reserve, replicas_per_node: int) -> Iterator[Line]:
         return
     node = f"a failed node takes up to {plural(taken, 'replica')}"
     if reserve < taken:
-        yield Line(f"a spare is one replica; {node}: --spare {taken} outlasts it", "Reserve")
+        yield Line(f"{node}: --spare {taken} outlasts it", "Reserve")
     else:
         yield Line(f"{node}: the others keep the limits", "Reserve", spare=2)
 
@@ -288,7 +288,7 @@ def _growth(growth: Growing) -> Iterator[Line]:
     yield Line(f"{growing_from(growth)}{until}", "Growth")
     due = growth.next_node
     yield Line(
-        "none in twenty years" if due is None else f"due in {due.month}: {held(due)}; order by its lead time before",
+        "none in twenty years" if due is None else f"due in {due.month}: {held(due)}; order earlier",
         "Next node",
     )
 

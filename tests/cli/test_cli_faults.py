@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from builders import data, engine_of, real_gpu, real_model
 from places import ROOT
 
 from sizing.catalog.profiles import load_engine, load_gpu
-from sizing.cli import main, options
-from sizing.cli.main import COMMANDS, application, run
+from sizing.cli import options
+from sizing.cli.main import run
 from sizing.model import precision, settings
 from sizing.specs.errors import Fault, InputError, UntimedError
 from sizing.specs.gpu import stand_ins
@@ -482,21 +481,10 @@ def test_a_very_long_name_is_cut_and_its_sentence_goes_on(capsys: pytest.Capture
     assert "zzz...'; allowed: a name" in line and len(line) < 250
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_option_that_is_given_twice_is_refused_by_name(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(main, "MOST_LINES", 1_000)
-    of_command: Any = typer.main.get_command(application([command]))
-    single = [
-        each
-        for each in of_command.commands[command].params
-        if each.param_type_name == "option" and not (each.multiple or each.is_flag)
-    ]
-    twice = [word for each in single for word in (each.opts[0], "1", each.opts[-1], "2")]
-    if twice:
-        said = faults(capsys, command, *twice)
-        assert [line.partition(" is given 2 times")[0] for line in said] == [f"{each.opts[0]}:" for each in single]
+def test_a_way_to_pay_that_is_given_twice_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    twice = [word for way in ("--own", "--cloud", "--api") for word in (way, "1,2", way, "1,3")]
+    said = faults(capsys, "cost", "chat", "-g", "h100-sxm", *twice)
+    assert [line.partition(" is given 2 times")[0] for line in said] == ["--own:", "--cloud:", "--api:"]
 
 
 def test_one_api_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,7 +261,7 @@ def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
     ("reserve", "each_node", "said"),
     [
         (0, 4, None),
-        (1, 4, "a spare is one replica; a failed node takes up to 4 replicas: --spare 4 outlasts it"),
+        (1, 4, "a failed node takes up to 4 replicas: --spare 4 outlasts it"),
         (4, 4, "a failed node takes up to 4 replicas: the others keep the limits"),
         (1, 0, "a failed node takes up to 1 replica: the others keep the limits"),  # a replica on several nodes
     ],

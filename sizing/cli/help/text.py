@@ -8,6 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from sizing.cli.options import WAYS_TO_PAY
 from sizing.specs.errors import Fault, raise_any
 
 OWN, GENERAL = "Options", "Output"
@@ -40,7 +41,7 @@ class CommandHelp(TyperCommand):
         return super().parse_args(ctx, args)
 
     def make_parser(self, ctx: Any) -> Any:
-        """A parser that refuses an option given twice, whose first value would otherwise be lost."""
+        """A parser that refuses a way to pay given twice, whose first value would otherwise be lost."""
         parser = super().make_parser(ctx)
         parse = parser.parse_args
 
@@ -115,10 +116,13 @@ def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
 
 
 def _repeated(given: Sequence[Any]) -> Iterator[Fault]:
-    """Yield the fault of each option with one value that is given more than once. `given` has a parameter each time."""
+    """Yield the fault of each way to pay that is given more than once. `given` has a parameter each time.
+
+    Ways are compared, so that two of one kind read as a list. Of another option, the last value counts, as in other commands.
+    """
     for one in dict.fromkeys(given):
-        single = one.param_type_name == "option" and not (one.multiple or one.is_flag or one.count)
-        if single and given.count(one) > 1:
+        way = one.param_type_name == "option" and one.rich_help_panel == WAYS_TO_PAY
+        if way and given.count(one) > 1:
             yield Fault(f"is given {given.count(one)} times", field=one.opts[0], remedy=ONCE)
 
 
