@@ -49,7 +49,7 @@ from sizing.cli.main import run
         (["--batch-window", "3"], ["--batch-window", "unit"]),
         (["--limit", "soon"], ["--limit", "unit"]),
         (["--replicas", "0"], ["--replicas", "1 to"]),
-        (["--concurrency", "3"], ["exactly one of"]),
+        (["--concurrency", "3"], ["--rps, --concurrency", "state exactly one"]),
         (["--isl-std", "-3"], ["--isl-std"]),
         (["--gpu", "h100-sxm,a100-sxm-80gb"], ["--gpu", "one GPU type"]),
         (["--precision", "fp8,bf16"], ["--precision", "one precision"]),
