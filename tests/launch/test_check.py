@@ -381,8 +381,8 @@ def test_settings_of_the_policy_count_below_the_policy_of_a_file_and_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LLMSIZE_MAX_UTILISATION", "10%")
-    assert run(["check", FIXED, *CHAT, "--no-verify"]) == 1
-    assert "max_utilisation  missed" in capsys.readouterr().out
+    assert run(["check", FIXED, *CHAT, "--no-verify", "--json"]) == 1
+    assert "limit 10 %" in capsys.readouterr().out
     assert run(["check", FIXED, *CHAT, "--no-verify", "--max-utilisation", "99%"]) == 0
     own = tmp_path / "deploy.yaml"
     for policy, code in (("max_gpus: 10", 1), ("max_utilisation: 99%", 0)):

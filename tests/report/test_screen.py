@@ -404,9 +404,12 @@ def test_habits_of_users_are_assumed_aloud_only_where_users_are_shown() -> None:
 
 
 def test_another_layout_states_a_latency_in_the_statistic_of_its_limit(capsys: Capture) -> None:
-    text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--rps", "20"], capsys)
+    asked = ["estimate", "chat", "-g", "h100-sxm", "--rps", "20"]
+    _, found = printed(asked, capsys)
+    assert run([*asked, "--no-verify", "--verbose"]) == 0  # where a full screen has room for one, this has both
+    text = " ".join(capsys.readouterr().out.split())
     assert found["inputs"]["limits"]["ttft_ms"]["statistic"] == "p95"
-    for other in found["alternatives"][:1]:
+    for other in found["alternatives"][:2]:
         ttft = other["limited"]["ttft_ms"]
         assert ttft["statistic"] == "p95" and ttft["ms"] > other["ttft_ms"]
         assert f"TTFT p95 {milliseconds(ttft['ms'])}, ITL {milliseconds(other['itl_ms'])}" in text
