@@ -23,7 +23,7 @@ from sizing.catalog.servers import load_server
 from sizing.catalog.workloads import find_fleet
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
-from sizing.question.spellings import workload_at
+from sizing.question.names import workload_at
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"bash", "yaml", "python", "text"}

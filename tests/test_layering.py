@@ -232,7 +232,7 @@ LAYOUT = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]
 CHAT = ["chat", "-g", "h100-sxm", "--no-verify"]
 SIMULATOR, POOLS = "sizing.engine", "sizing.answers.pools"
 MONEY = ("sizing.planning.plan", "sizing.planning.bill")
-FLEETS = ("sizing.planning.fleet", "sizing.specs.api_prices")
+FLEETS = ("sizing.planning.fleet", "sizing.specs.prices")
 NOT_LOADED = {
     "estimate": (["estimate", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),
     "compare": (["compare", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),

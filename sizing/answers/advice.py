@@ -17,8 +17,7 @@ from sizing.model.precision import narrower, stored_as
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
-from sizing.specs.advice import Advice
-from sizing.specs.data import Data
+from sizing.specs.data import Advice, Data
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
 

@@ -43,7 +43,7 @@ from sizing.specs.bands import (
 )
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
-from sizing.specs.own_runs import HIGH_END
+from sizing.specs.engine_time import HIGH_END
 from sizing.specs.workload import LATENCIES, Target
 
 NONE_SIMILAR = "no published runs like this"

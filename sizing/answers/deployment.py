@@ -5,11 +5,13 @@ Also the memory that an engine's start-up log states, compared with the predicti
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from sizing.formats.words import gib
 from sizing.model.architecture import Layout
-from sizing.model.memory import MemoryUse
+from sizing.model.memory import MemoryUse, over_gib
 from sizing.model.precision import PrecisionPlan
 from sizing.question.ask import ask_layout, layout_of
 from sizing.question.question import PoolSpace, Question, load_data, with_longest
@@ -18,10 +20,10 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
-from sizing.specs.errors import InputError
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 
-if TYPE_CHECKING:  # loaded where a log is read
+if TYPE_CHECKING:
     from sizing.catalog.imports.engine_logs import EngineFacts
     from sizing.catalog.imports.run import RunSettings
 
@@ -172,3 +174,67 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
     ranks = said.attention_dp or facts.attention_dp or 1
     of_rank = use._replace(kv_cache_tokens=use.kv_cache_tokens // ranks, max_concurrency=use.max_concurrency / ranks)
     return Logged(facts, of_rank, None)
+
+
+OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # all other reasons belong to the layout
+
+
+def layout_faults(resolved: Resolved) -> Iterator[Fault]:
+    """Yield the faults of a layout that the hardware or the engine refuses."""
+    for reason, detail in resolved.refusals:
+        if reason in OPTION_OF_REASON:
+            yield Fault(detail, field=OPTION_OF_REASON[reason])
+        else:
+            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp, --cp, --dcp")
+
+
+def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
+    """Yield the faults of `lengths` (tokens by option) that exceed the engine's maximum."""
+    longest, model = resolved.question.service.max_model_len, resolved.question.service.model
+    maximum = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
+    for option, tokens in lengths:
+        if tokens > longest:
+            yield Fault(f"{tokens:,} tokens exceed {maximum}", field=option, allowed=f"at most {longest:,}")
+
+
+def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
+    """Yield the faults of a batch that exceeds one step of an engine's replica.
+
+    Each attention group has its own limits, and a prompt runs on one group. `options` names the option of the sequences and
+    the option of the tokens.
+    """
+    groups, settings = resolved.layout.dp, resolved.settings
+    of_sequences, of_tokens = options
+    verified = resolved.question.service.extras.verified
+    for option, amount, noun, name, most in (
+        (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
+        (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
+    ):
+        if amount > most * groups:
+            maximum = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
+            yield Fault(
+                f"{amount:,} {noun} are more than the engine takes in a step ({maximum})",
+                field=option,
+                allowed=f"at most {most * groups:,}, or a larger --{name}",
+            )
+        elif noun == "tokens" and prefill > most:
+            yield Fault(
+                f"a prompt's {prefill:,} tokens are more than its attention group takes in a step ({most:,})",
+                field=option,
+                allowed=f"at most {most:,}, or a larger --{name}",
+            )
+
+
+def warning_of(m: MemoryUse) -> str | None:
+    """What the start of an engine may fail for, though its parts fit its share, and what to lower; None for nothing."""
+    if m.start_gib:
+        missing = f"{gib(m.start_gib)} GiB may be missing as the engine starts"
+        stops = "it stops where less than its memory fraction of the card is free beside its own context"
+        return f"{missing}: {stops}; lower --gpu-memory-utilization"
+    if m.warm_up_gib:
+        missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
+        return f"{missing}: the start may run out of memory; lower --gpu-memory-utilization or --max-num-seqs"
+    if m.fits and over_gib(m) > 0:
+        over = f"the parts take {gib(over_gib(m))} GiB more than the card has"
+        return f"{over}: the engine may run out of memory; lower --gpu-memory-utilization or the cache"
+    return None

@@ -27,8 +27,8 @@ from sizing.engine.deployment import Deployment, deployment_of
 from sizing.engine.simulation import ROUNDS, Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.checked import Checks
 from sizing.question.question import Question, SeparatePools, situation_of
+from sizing.question.values import Checks
 from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate, points_of

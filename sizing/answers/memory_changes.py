@@ -8,7 +8,7 @@ from itertools import islice
 from typing import get_args
 
 from sizing.answers.deployment import Resolved, resolve
-from sizing.model import pages
+from sizing.model import footprint
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.precision import narrower
 from sizing.question.question import with_longest
@@ -105,7 +105,7 @@ def state_slots(replica: Replica, sequences: int) -> int:
     rule = replica.settings.states.rule
     if rule != "split" or not replica.memory.state_bytes_per_sequence:
         return 0
-    return -(-sequences // replica.layout.dp) * (pages.states_held(replica.shard) or 1)
+    return -(-sequences // replica.layout.dp) * (footprint.states_held(replica.shard) or 1)
 
 
 def starting(

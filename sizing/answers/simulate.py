@@ -24,10 +24,9 @@ from sizing.engine.requests import Arrivals, Lengths, Planned, enough_within
 from sizing.engine.rules import POLICIES, of_engine, with_policy
 from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import Run, Traffic
-from sizing.question.checked import Checks
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
-from sizing.question.values import Part, check
+from sizing.question.values import Checks, Part, check
 from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.replica import with_extras
 from sizing.replica.timing import timed

@@ -8,6 +8,7 @@ a GPU budget is given, the steps reduce the load instead of adding replicas.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,11 +17,10 @@ from sizing.answers.search import at_share, replicas, with_count
 from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.question.question import Question, SeparatePools
-from sizing.replica.capacity import Capacity, most_of
-from sizing.specs.data import Data
+from sizing.replica.capacity import Capacity, highest_stable, most_of, point_at_rate
+from sizing.specs.data import Data, Verification
 from sizing.specs.errors import UntimedError
-from sizing.specs.verification import Verification
-from sizing.specs.workload import Limits
+from sizing.specs.workload import Limits, Target
 
 RULES = shelf.only(Verification)
 TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
@@ -349,3 +349,65 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
         if ratio > 1:
             limits = limits.at(name, limit.seconds / ratio)
     return limits
+
+
+WITHIN = math.log1p(RULES.population_within)
+
+
+def serves_population(found: Answer, target: Target) -> bool:
+    """Whether a simulated answer serves the users or requests in flight of the demand; True where the demand has neither."""
+    if target.population is None:
+        return True
+    assert found.run is not None
+    return found.run.stable and abs(_beyond(found, target)) <= WITHIN
+
+
+def at_population(first: Answer, target: Target, drive: Callable[[Answer], Answer]) -> Answer:
+    """The answer, simulated by `drive` at the rate that serves the population; else the nearest of the rates tried.
+
+    The first step follows the slope of the closed form, and the next ones that of the last two runs. A queue may seem to grow by
+    chance, so that such a run counts by its E2E too; where it has the population, a lower rate is tried.
+    """
+    low, high, slope = -math.inf, math.inf, _closed_slope(first.pool, target)
+    tried = [drive(first)]
+    before: tuple[float, float] | None = None
+    while not serves_population(found := tried[-1], target) and len(tried) < RULES.population_rounds:
+        at, beyond = math.log(found.pool.point.requests_per_s), _beyond(found, target)
+        if beyond == math.inf:
+            break
+        if before is not None:
+            slope = max(1.0, (beyond - before[1]) / (at - before[0]))
+        before = at, beyond
+        beyond = 2 * WITHIN if abs(beyond) <= WITHIN else beyond
+        low, high = (low, at) if beyond > 0 else (at, high)
+        aim = at - beyond / slope
+        pool = _at_rate(found.pool, math.exp(aim if low < aim < high else (low + high) / 2))
+        if pool.point.requests_per_s == found.pool.point.requests_per_s:  # no higher rate is stable
+            break
+        tried.append(drive(replace(found, pools=(pool,), run=None)))
+    return min(tried, key=lambda each: (not serves_population(each, target), abs(_beyond(each, target))))
+
+
+def _beyond(found: Answer, target: Target) -> float:
+    """The logarithm of the population that a simulated answer serves, over the one asked for; infinite where none was answered."""
+    run = found.run
+    assert run is not None and target.population is not None
+    if not run.latencies_s["e2e"]:
+        return math.inf
+    return math.log(target.population_of(found.requests_per_s, run.latencies_s["e2e"]["mean"]) / target.population)
+
+
+def _closed_slope(pool: Pool, target: Target) -> float:
+    """How fast the population grows with the rate by the closed form, both in logarithms; at least 1."""
+    lighter = _at_rate(pool, pool.point.requests_per_s * RULES.less_load)
+    one, less = (
+        target.population_of(each.point.requests_per_s, each.closed_s("e2e")["mean"]) for each in (pool, lighter)
+    )
+    rates = pool.point.requests_per_s / lighter.point.requests_per_s
+    return max(1.0, math.log(one / less) / math.log(rates)) if rates > 1 else 1.0
+
+
+def _at_rate(pool: Pool, requests_per_s: float) -> Pool:
+    """The pool at a rate of each replica, which may exceed its capacity within the limits but not its highest stable rate."""
+    most = pool.capacity if requests_per_s <= pool.capacity.requests_per_s else highest_stable(pool.load)
+    return replace(pool, point=point_at_rate(pool.load, requests_per_s, most))

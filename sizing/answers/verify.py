@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
-from sizing.answers.population import at_population, serves_population
 from sizing.answers.search import at_load, at_share, with_extras_found
-from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected
+from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, at_population, corrected, serves_population
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate

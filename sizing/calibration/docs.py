@@ -10,8 +10,8 @@ from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
 from sizing.formats.words import percent
 from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
+from sizing.specs.engine_time import HIGH_END
 from sizing.specs.gpu import AssumedEfficiencies, CollectiveRow
-from sizing.specs.own_runs import HIGH_END
 from sizing.specs.workload import LATENCIES
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}

@@ -1,25 +1,32 @@
-"""A user's own runs as vectors of metrics, measured and as predicted with factors on step times of a GPU and an engine."""
+"""A user's own runs as vectors of metrics, measured and as predicted with factors on step times of a GPU and an engine.
+
+A run beyond the roofs of its GPU's datasheet cannot have been measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.catalog.imports.run import PREFIXES_KEPT
 from sizing.catalog.shelf import only
 from sizing.evidence.errors import BAND_METRICS, is_driven
 from sizing.evidence.predict import BAND_MODES, predict
 from sizing.evidence.rows import Case
 from sizing.replica import batching
+from sizing.replica.intensity import StepWork, work
 from sizing.replica.kernels import Kernels
+from sizing.replica.step import Batch, batch_operations
 from sizing.replica.timing import Timed, timed_by
 from sizing.specs.bands import Corrections
 from sizing.specs.calibration import OwnRunRules
+from sizing.specs.engine_time import FACTORS, MOST_REACHED, OwnRuns
+from sizing.specs.errors import Fault
 from sizing.specs.gpu import Gpu
-from sizing.specs.own_runs import FACTORS, MOST_REACHED, OwnRuns
 from sizing.specs.units import MILLI
 
 Floats = NDArray[np.float64]
@@ -156,3 +163,40 @@ def steady(case: Case, timed: Timed) -> dict[str, float]:
         "output_tok_per_s": points.requests_per_s * count * case.row.osl,
     }
     return {name: float(np.interp(at, place, of)) for name, of in {**times, **rates}.items()}
+
+
+ALLOWED = "figures in ms and requests/s, with the GPU, the precision, the layout and the lengths that were run"
+
+
+def impossible(case: Case) -> Iterator[Fault]:
+    """Yield a fault for each metric of a run that is better than the memory and the compute of its GPU allow.
+
+    The bounds are those of one request alone, so that no batch is faster. Prompts that were found in cache have no bound.
+    """
+    row, replica = case.row, case.replica
+    asked = replica.service.optimisations
+    if asked.speculative is not None or asked.prefix is not None or PREFIXES_KEPT in row.notes:
+        return
+    shortest = 1.0 if row.length_ratio_min is None else row.length_ratio_min
+    isl, osl = max(1.0, row.isl * shortest), max(1.0, row.osl * shortest)
+    gpu, layout = replica.gpu_type.gpu.name, replica.layout
+    decode = _work(case, Batch(decode_sequences=1.0, decode_context_tokens=isl))
+    prefill = _work(case, Batch(prefill_sequences=1.0, prefill_tokens=isl, finishing=1.0))
+    bounds = {"itl_ms": decode, "ttft_ms": prefill}
+    for name, least in bounds.items():
+        value, least_ms = getattr(row, name), least.least_s / MILLI
+        if value is not None and value < least_ms:
+            bound = "read the weights and the cache" if least.memory_s >= least.compute_s else "compute the prompt"
+            message = f"row {row.id}: {value:,.3g} ms are less than {gpu} as {layout} takes to {bound} at the datasheet's peak, {least_ms:,.3g} ms"
+            yield Fault(message, field=name, allowed=ALLOWED)
+    compute_s = prefill.compute_s + (osl - 1) * decode.compute_s
+    most = case.deployed.count * layout.gpus / layout.tp / compute_s
+    rate = row.req_per_s if row.req_per_s is not None else (row.output_tok_per_s or 0.0) / row.osl
+    if rate > most:
+        message = f"row {row.id}: {rate:,.4g} requests/s are more than {case.deployed.count} x {gpu} as {layout} compute at the datasheet's peak, {most:,.4g}"
+        yield Fault(message, field="req_per_s", allowed=ALLOWED)
+
+
+def _work(case: Case, batch: Batch) -> StepWork:
+    kernels = case.deployed.kernels
+    return work(batch_operations(kernels.shard, batch), kernels)

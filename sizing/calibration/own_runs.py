@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
-from sizing.calibration.measured_runs import TINY, Floats, MeasuredRuns, metrics_of
-from sizing.calibration.roofs import impossible
+from sizing.calibration.measured_runs import TINY, Floats, MeasuredRuns, impossible, metrics_of
 from sizing.catalog.files import resolved
 from sizing.catalog.measured import METRICS, MOST_FAULTS, LeftOut, MeasuredRow
 from sizing.catalog.prices import today
@@ -28,9 +27,9 @@ from sizing.evidence.notes import NO_VERSION
 from sizing.evidence.rows import Case, resolve
 from sizing.specs.bands import BandMetric, students
 from sizing.specs.calibration import Calibration, OwnRunRules
+from sizing.specs.engine_time import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Gpu
-from sizing.specs.own_runs import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 
 TURNS = 3  # iterations of the closed form in a round
 SETTLED = 1e-3  # the search ends if a round lowers the cost by less than this share

@@ -22,7 +22,7 @@ from sizing.calibration.fit import Constant, Observed, Values, group_of, observe
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
-from sizing.evidence.doubts import known_of
+from sizing.evidence.notes import known_of
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import InputError
 from sizing.specs.kernels import MeasuredKernel

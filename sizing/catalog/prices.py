@@ -14,7 +14,7 @@ from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType, Price, PriceKind
 
 if TYPE_CHECKING:  # answers without API prices do not load these
-    from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
+    from sizing.specs.prices import ApiModel, ApiPriceList, ApiProvider
 
 OLD_MONTHS = 6  # older prices are reported as old
 MONTHS = 12
@@ -193,7 +193,7 @@ class ApiOffer(NamedTuple):
 
 
 def _api_prices() -> ApiPriceList:
-    from sizing.specs.api_prices import ApiPriceList
+    from sizing.specs.prices import ApiPriceList
 
     return only(ApiPriceList)
 

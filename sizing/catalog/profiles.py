@@ -19,10 +19,10 @@ from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, data_folder, expanded, read_text, read_yaml, validate
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
+from sizing.specs.engine_time import GpuExtension
 from sizing.specs.errors import Fault, FieldPath, InputError, nearest, placed, raise_any
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
-from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.values import Sourced
 from sizing.specs.workload import Precision

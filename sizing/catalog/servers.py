@@ -10,7 +10,7 @@ from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Shelf, is_path, named
 from sizing.specs.errors import InputError, placed
 from sizing.specs.gpu import Gpu
-from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
+from sizing.specs.prices import NUMBERS, OF_THE_SIZE, Basis, Server
 
 SHELF = Shelf(Server, "server", "hardware_profiles", "servers", "llmsize cost --help", own="servers")
 

@@ -238,7 +238,7 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
     number means another card or model (H800 is not a misspelt H200).
     """
     allowed = f"a name that `{shelf.listing}` shows, or the path of a file"
-    from sizing.specs.unmodelled import NotModelled
+    from sizing.specs.facts import NotModelled
 
     facts = only(NotModelled)
     other = facts.of(query) if shelf.kind == "hardware_profiles" or query.lower().endswith("gguf") else None

@@ -1,4 +1,7 @@
-"""Workloads, load profiles and fleets: ready ones by name, a user's own by path. Also options that override a workload."""
+"""Workloads, load profiles and fleets: ready ones by name, a user's own by path. Also options that override a workload.
+
+Keys of a user's file may be in the words of options: `rps` is `demand.requests_per_s`, at any level of the file.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,22 @@ from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, 
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
-from sizing.catalog.spellings import NO_WORDS, Words, explained, respelt
-from sizing.specs.demand import Profile
-from sizing.specs.errors import REQUIRED, Fault, FieldPath, InputError, collected, nearest, placed, raise_any
+from sizing.specs.demand import Demand, Profile
+from sizing.specs.errors import (
+    REQUIRED,
+    UNKNOWN_KEY,
+    Fault,
+    FieldPath,
+    InputError,
+    collected,
+    nearest,
+    placed,
+    raise_any,
+)
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
-from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
+from sizing.specs.values import Spec
+from sizing.specs.workload import REPLACED_BY_PROFILE, Limits, Planning, Serving, Tokens, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 READY = "a ready workload states all of them: llmsize workloads"
@@ -31,6 +44,13 @@ _PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
 UNLIMITED = "has no meaning for offline work, which has no limits on latency"
+Words = Mapping[str, str]  # the field of each spelling; an option (--gpus) where a file has no such field
+NO_WORDS: Words = {}
+OPTION = "--"
+SECTIONS: Mapping[str, type[Spec]] = {
+    "tokens": Tokens, "demand": Demand, "limits": Limits, "serving": Serving, "planning": Planning,
+    "optimisations": Optimisations,
+}  # fmt: skip
 
 
 def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]:
@@ -340,3 +360,80 @@ def _check_names(members: Sequence[FoundMember], document: DataFile) -> None:
         if member.name in names[:index]:
             message, field = f"{member.name!r} is the name of two workloads", f"fleet[{index}].name"
             raise InputError(message, file=document.file, line=member.line, field=field, allowed="a name of its own")
+
+
+def respelt(document: DataFile, words: Words, at: FieldPath = ()) -> DataFile:
+    """The document with each key in other words moved to its field; faults still name the key and line as written.
+
+    Raises InputError if a field is stated twice, by its own name and in other words.
+    """
+    found = list(_foreign(_inner(document.data, at), words)) if words else []
+    if not found:
+        return document
+    data, moved = copy.deepcopy(document.data), dict(document.moved)
+    faults = []
+    for path, field in found:
+        target = _inner(data, at)
+        value = _taken(target, path)
+        *holders, last = field.split(".")
+        for step in holders:
+            if not isinstance(target.get(step), dict):
+                target[step] = {}
+            target = target[step]
+        if last in target:
+            faults.append(document.fault((*at, *path), f"says the same as {field}", allowed="one of them"))
+        target[last] = value
+        moved[(*at, *field.split("."))] = (*at, *path)
+    raise_any(faults)
+    return replace(document, data=data, moved=moved)
+
+
+def explained(error: InputError, words: Words) -> InputError:
+    """The same error; an unknown key that is near to a spelling of another field, or is an option, says so."""
+    return InputError(_meant(fault, words) for fault in error.faults)
+
+
+def _meant(fault: Fault, words: Words) -> Fault:
+    if fault.message != UNKNOWN_KEY or fault.field is None:
+        return fault
+    key = _plain(fault.field.rpartition(".")[2])
+    if words.get(key, "").startswith(OPTION):
+        return replace(fault, allowed=None, nearest=None, remedy=f"give it as an option: {words[key]}")
+    likely = None if fault.nearest else nearest(key, [word for word in words if not words[word].startswith(OPTION)])
+    return fault if likely is None else replace(fault, nearest=words[likely])
+
+
+def _foreign(data: Any, words: Words) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path of each key that its mapping does not have, and the field that it spells."""
+    for key, value in data.items() if isinstance(data, dict) else ():
+        section = SECTIONS.get(key)
+        if key not in Workload.model_fields:
+            field = words.get(_plain(key), OPTION)
+            if not field.startswith(OPTION):
+                yield (key,), field
+        elif section is not None and isinstance(value, dict):
+            for inner in value:
+                field = words.get(_plain(inner), OPTION)
+                if inner not in section.model_fields and not field.startswith(OPTION):
+                    yield (key, inner), field
+
+
+def _plain(key: object) -> str:
+    return str(key).strip().lower().replace("-", "_")
+
+
+def _inner(data: Any, at: FieldPath) -> Any:
+    for step in at:
+        data = data[step]
+    return data
+
+
+def _taken(data: dict[str, Any], path: tuple[str, ...]) -> Any:
+    """Take a value out of nested data. A section that is then empty goes too."""
+    *holders, last = path
+    if not holders:
+        return data.pop(last)
+    value = data[holders[0]].pop(last)
+    if not data[holders[0]]:
+        del data[holders[0]]
+    return value

@@ -90,7 +90,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import workload_at
     from sizing.question.values import Part
 
     output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))

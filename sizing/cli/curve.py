@@ -152,7 +152,7 @@ class _Asking(NamedTuple):
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     """Resolve the question. Raises InputError with all faults that it can find."""
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import workload_at
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
     found = Part(lambda: workload_at(workload) if workload is not None else None)

@@ -84,7 +84,7 @@ def _idle(question: Question, values: Mapping[str, Any]) -> Iterator[str]:
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:
     """The engine: that of an option or the workload, else the target's engine."""
     from sizing.launch.deploy import ENGINES
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import workload_at
     from sizing.specs.errors import InputError
 
     stated, own_engine = values["engine"], ENGINES.get(target)

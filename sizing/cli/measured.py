@@ -75,7 +75,7 @@ def answer_from(
     from sizing.question.ask import measured_question
     from sizing.question.configuration import without_settings
     from sizing.question.fields import options_of
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import workload_at
     from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
 

@@ -64,7 +64,7 @@ def command(**values: Any) -> int:
 
 def _idle(deployed: Resolved) -> Iterator[str]:
     """Yield the situations of one layout in which options change nothing of its memory."""
-    from sizing.model.workspace import why_no_exchange
+    from sizing.model.footprint import why_no_exchange
     from sizing.question.rules import of_service
 
     yield from of_service(deployed.question.service)

@@ -199,7 +199,7 @@ def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping
     found = settings()
     if not found.stated:
         return dict(values)
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import workload_at
 
     workload = Part(lambda: None if name is None else workload_at(name).spec)
     read = None if workload.faults else workload.value

@@ -135,7 +135,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     from sizing.catalog.shelf import only
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
-    from sizing.question.spellings import fleet_at
+    from sizing.question.names import fleet_at
     from sizing.question.values import Part, check
     from sizing.specs.demand import Scaling
 

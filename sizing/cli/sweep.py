@@ -181,8 +181,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.cli.workers import cores
     from sizing.question.configuration import without_settings
-    from sizing.question.names import FILES
-    from sizing.question.spellings import workload_at
+    from sizing.question.names import FILES, workload_at
 
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
     found = Part(lambda: None if workload is None else workload_at(workload))

@@ -13,7 +13,7 @@ from sizing.engine.requests import NEVER, Requests
 from sizing.engine.run import History
 from sizing.model import memory
 from sizing.model.architecture import Shard
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.replica import links
 from sizing.replica.kernels import Kernels
 

@@ -39,9 +39,8 @@ from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import NOTHING, Extras, acceptance_of
 from sizing.model.extras import cached as cached_prefixes
-from sizing.model.pages import caches
+from sizing.model.footprint import caches, weight_bytes
 from sizing.model.settings import Service
-from sizing.model.weights import weight_bytes
 from sizing.question.served import speculation
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from sizing.answers.check import held
+from sizing.answers.deployment import warning_of
 from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
@@ -26,12 +27,11 @@ from sizing.launch.policy import needs_of, of_policy
 from sizing.launch.terms import layout_of
 from sizing.launch.verdict import Checked, CheckFinding, fills, finding
 from sizing.question.fields import SET_OPTIONS, Options, options_of
+from sizing.question.names import workload_at
 from sizing.question.question import Question, load_data
 from sizing.question.served import extras_of, with_images
-from sizing.question.spellings import workload_at
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
-from sizing.replica.warning import warning_of
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched, Policy

@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from sizing.model.attention import compressed, pick
-from sizing.model.attention.terms import Cache, Matrix
+from sizing.model.attention import Cache, Matrix, compressed, pick
 from sizing.model.extras import NOTHING, Extras
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse, Windows

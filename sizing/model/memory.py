@@ -14,10 +14,22 @@ from typing import NamedTuple
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
 from sizing.model.extras import drafts, work
+from sizing.model.footprint import (
+    Room,
+    activation_bytes,
+    blocks_by_window,
+    caches,
+    exchange_bytes,
+    filled,
+    pages,
+    room_of,
+    rotary_bytes,
+    scaled,
+    state_bytes,
+    weight_bytes,
+    workspace_bytes,
+)
 from sizing.model.operations import dispatches
-from sizing.model.pages import Room, blocks_by_window, caches, filled, pages, room_of, state_bytes
-from sizing.model.weights import rotary_bytes, scaled, weight_bytes
-from sizing.model.workspace import activation_bytes, exchange_bytes, workspace_bytes
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.gpu import Gpu
 from sizing.specs.units import GIB, MIB

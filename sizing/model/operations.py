@@ -15,8 +15,7 @@ import numpy as np
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Shard
-from sizing.model.attention import pick
-from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric, Work
+from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric, Work, pick
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings
 from sizing.specs.model import Attention, DenseMlp, LayerKind, Model, MoeMlp

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MeasuredSize
 from sizing.catalog.profiles import named_gpu
-from sizing.planning.availability import UnreachableError
 from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
 from sizing.planning.growth import Growing, growing
-from sizing.planning.nodes import Fit
+from sizing.planning.nodes import Fit, UnreachableError
 from sizing.planning.offers import CostOption, api
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import Need, Size, size_of

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sizing.planning.fleet import Tenant, rates_of, utilisation
-from sizing.planning.instances import Contracts, contracts
-from sizing.planning.provision import PlanAnswer, Provision
+from sizing.planning.provision import Contracts, PlanAnswer, Provision, contracts
 from sizing.specs.demand import HOURS_OF_DAY, Scaling
 from sizing.specs.units import DAYS_PER_MONTH, GIB, GIGA, HOURS_PER_MONTH, SECONDS_PER_HOUR
 

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from sizing.planning.availability import fewest, of_replica, up
-from sizing.planning.nodes import packed
+from sizing.planning.nodes import fewest, of_replica, packed, up
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import Need, Reserve, Size, size_of
 from sizing.question.demand import Demanded, over_hours

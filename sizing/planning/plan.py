@@ -9,10 +9,10 @@ from sizing.answers.answer import Suggestion
 from sizing.answers.estimate import answer, suggestions
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
-from sizing.planning.availability import UnreachableError
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown
 from sizing.planning.growth import Growing, growing, paid_months
+from sizing.planning.nodes import UnreachableError
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, surely, with_tenants
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import order_with

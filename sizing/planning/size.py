@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, preference
-from sizing.planning.availability import ALONE, MOST_SPARE, UnreachableError, enough, fewest, node_needed, of_replica
-from sizing.planning.nodes import Fit
+from sizing.planning.nodes import ALONE, MOST_SPARE, Fit, UnreachableError, enough, fewest, node_needed, of_replica
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand

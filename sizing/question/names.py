@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -17,9 +17,9 @@ from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
+from sizing.catalog.workloads import OPTION, FoundFleet, Words, find_fleet, load_workload
 from sizing.model import settings
-from sizing.question.fields import THINK_TIME, TURNS, Options
-from sizing.question.spellings import workload_at
+from sizing.question.fields import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
@@ -425,3 +425,30 @@ def checked_price(price: float | None) -> float | None:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
         raise InputError(f"{price:g} is out of range", field="--price", allowed=allowed)
     return price
+
+
+# The think time of users is part of their demand; that of conversations has its own field.
+OTHER = {"think_time": "demand.think_time"}
+
+
+@cache
+def words() -> Words:
+    """The field of a workload file that each spelling of an option means; the option itself where there is no such field."""
+    found: dict[str, str] = {}
+    for option in QUESTION_OPTIONS:
+        field = option.field or (option.name if option.name in Workload.model_fields else option.flags[0])
+        for flag in option.flags:
+            word = flag.partition("/")[0].strip()
+            if word.startswith(OPTION) and not field.startswith(f"demand.{SESSION}"):
+                found[word.removeprefix(OPTION).replace("-", "_")] = field
+    return found | OTHER
+
+
+def workload_at(path_or_name: str) -> Found[Workload]:
+    """The workload of a file, whose keys may be spelt like options, or a ready one. Raises InputError as `load_workload` does."""
+    return load_workload(path_or_name, words())
+
+
+def fleet_at(path_or_name: str) -> FoundFleet | None:
+    """The fleet of a file, whose workloads may be spelt like options, or a ready one. Raises InputError as `find_fleet` does."""
+    return find_fleet(path_or_name, words())

@@ -37,10 +37,9 @@ import numpy as np
 
 from sizing.replica import throughput
 from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
-from sizing.replica.met import Lengthening, lengthening, met_of
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
 from sizing.replica.throughput import PACKING_ROUNDS, TINY, Rates, prefill_rates, rates_of
-from sizing.replica.waits import HEAVIEST_LOAD, Queue, for_slot, front_end, waits
+from sizing.replica.waits import HEAVIEST_LOAD, Lengthening, Queue, for_slot, front_end, lengthening, met_of, waits
 
 NUDGE, MOST_COMPANY = 1e-3, 900.0  # step of a derivative; cap on the company of a request at a nearly unstable load
 DAMPING = 0.25  # of a fixed point

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.replica import batching, throughput
 from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points

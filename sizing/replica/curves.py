@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sizing.model import architecture, memory, operations
 from sizing.model.architecture import Shard
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.model.extras import drafts, work
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels

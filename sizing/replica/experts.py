@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog.shelf import only
-from sizing.model.attention.terms import FLOPS_PER_MAC, Numeric
+from sizing.model.attention import FLOPS_PER_MAC, Numeric
 from sizing.model.operations import Routed
 from sizing.replica.surfaces import hats, sustained_us
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels

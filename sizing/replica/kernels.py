@@ -14,7 +14,7 @@ import numpy as np
 
 from sizing.catalog.shelf import only
 from sizing.model.architecture import Layout, Shard
-from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
+from sizing.model.attention import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.replica import experts, states, surfaces

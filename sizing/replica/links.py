@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.model.operations import Operation
 from sizing.replica.rows import KernelRows
 from sizing.specs.engine_time import FusedAllReduce

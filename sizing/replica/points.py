@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 
 Array = NDArray[np.float64]
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}

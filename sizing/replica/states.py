@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizing.model.attention.terms import FLOPS_PER_MAC, Numeric, Work, causal_pairs
+from sizing.model.attention import FLOPS_PER_MAC, Numeric, Work, causal_pairs
 from sizing.replica.surfaces import LEAST, Array, Chip, between_contexts, softly_largest
 from sizing.specs.kernels import Surface
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sizing.model import operations
 from sizing.model.architecture import Shard
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.model.extras import drafts, work
 from sizing.model.operations import Operation, unevenly
 from sizing.replica.kernels import Kernels

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog.shelf import only
-from sizing.model.attention.terms import Numeric, Work
+from sizing.model.attention import Numeric, Work
 from sizing.specs.kernels import Forms, MeasuredKernels, Surface
 
 Array = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.replica.curves import Curves, decode_step_s, prefill_steps
 from sizing.replica.points import Array, Batching
 

@@ -1,17 +1,21 @@
-"""What a prompt waits for before its prefill: the front end, the current step, earlier prompts, a free slot.
+"""What a request waits for: its prompt before the prefill, and its tokens for the prompts that it meets while it decodes.
 
-Each wait has a mean and a distribution, so that percentiles follow.
+A prompt waits for the front end, the current step, earlier prompts and a free slot. A request of few tokens meets few prompts or
+none, so its ITL is one of few values. Its mean is not that of all steps: the prompts of its first decode steps came during its own
+prefill, and those that come during its last steps are met no more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.replica.curves import Curves
-from sizing.replica.points import Array, Batching
+from sizing.replica.points import Array, Batching, Quantiles
 from sizing.replica.throughput import TINY, Rates
 
 HEAVIEST_LOAD = 0.999  # cap on the load of a nearly unstable queue
@@ -182,3 +186,215 @@ def for_slot(flow: Batching, rates: Rates, service_s: Array) -> Queue:
         mean_s=service_s / (2 * slots * (1 - taken)),
         variation2=(1 + 2 * taken) / 3,
     )
+
+
+COUNTED = 16  # prompts that a request meets, counted one by one
+MOST_SLOTS = 1e9  # where slots are without end
+STEEPEST = 10.0  # cap on how much longer a nearly endless run of steps with prefill becomes
+LONGEST_RUN = 50.0  # cap on the prompts that come during a step with prefill, in an exponent
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What the prompts that a request meets add to its mean step.
+
+    Their number has a negative binomial distribution with a `mean` and a `dispersion`, the variance by the mean: 1 (Poisson)
+    where prompts come by chance alone, more where some bring others. Each adds `each_s` to the mean step, all together at
+    most `most_s`. Each of the `steps` that has any prompt adds `first_s` beyond that, divided by all steps.
+    """
+
+    mean: Array
+    dispersion: Array
+    each_s: Array
+    first_s: Array
+    most_s: Array
+    steps: Array
+
+    @property
+    def overall_s(self) -> Array:
+        """The mean over all requests."""
+        bring = np.maximum(self.dispersion - 1, TINY)
+        none = np.exp(-self.mean / bring * np.log1p(bring * np.minimum(1 / self.steps, 1.0)))  # in one of the steps
+        overall_s = np.minimum(self.mean * self.each_s, self.most_s) + self.first_s * (1 - none)
+        few = self.most_s < COUNTED * self.each_s
+        return np.where(few, self._few_s(), overall_s) if few.any() else overall_s
+
+    def quantiles_s(self, quantiles: Quantiles) -> dict[str, Array]:
+        """Exact below `COUNTED` prompts; for more, from the first three moments (Cornish and Fisher)."""
+        found = {}
+        for name, number in self._counts(quantiles).items():
+            z = NormalDist().inv_cdf(quantiles[name])
+            skewed = (z * z - 1) / 6 * (2 * self.dispersion - 1)  # the skewness of the distribution times its deviation
+            many = self.mean + z * np.sqrt(self.mean * self.dispersion) + skewed
+            found[name] = self._added_s(np.where(number < COUNTED, number, np.maximum(many, COUNTED)))
+        return found
+
+    def _added_s(self, number: Array) -> Array:
+        """What a number of prompts adds to the mean step; each is in any of the steps."""
+        empty = np.maximum(1 - 1 / self.steps, 0.0) ** number
+        added_s: Array = np.minimum(number * self.each_s, self.most_s) + self.first_s * (1 - empty)
+        return added_s
+
+    def _few_s(self) -> Array:
+        """The mean where a few prompts fill all steps, so that it counts how many they are."""
+        seconds, left = np.zeros_like(self.mean), np.ones_like(self.mean)
+        for number, chance in enumerate(self._chances()):
+            seconds += chance * self._added_s(np.full_like(chance, number))
+            left -= chance
+        return seconds + np.maximum(left, 0.0) * self._added_s(np.maximum(self.mean, COUNTED))
+
+    def _counts(self, quantiles: Quantiles) -> dict[str, Array]:
+        """The least number of prompts that is not exceeded with each probability, at most `COUNTED`."""
+        below, counts = np.zeros_like(self.mean), {name: np.zeros_like(self.mean) for name in quantiles}
+        for chance in self._chances() if quantiles else ():
+            below += chance
+            for name, q in quantiles.items():
+                counts[name] += below < q
+        return counts
+
+    def _chances(self) -> Iterator[Array]:
+        """Yield the probability of each number of prompts below `COUNTED`, from 0 on."""
+        more, first = 1 - 1 / self.dispersion, self.mean / self.dispersion
+        factor = np.where(more > TINY, np.log1p(-more) / np.minimum(-more, -TINY), 1.0)
+        chance = np.exp(-first * factor)
+        for number in range(COUNTED):
+            yield chance
+            chance = chance * (first + more * number) / (number + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengthening:
+    """What a prompt adds to the decode steps of other sequences, in all its steps together.
+
+    A prompt adds `each_s` and the first one of a step `first_s` more: launches outside CUDA graphs hide the first prompts.
+    `brought` is the number of others that come while one more prompt lengthens steps.
+    """
+
+    each_s: Array
+    first_s: Array
+    brought: Array
+
+
+def lengthening(flow: Batching, rates: Rates) -> Lengthening:
+    """What a prompt adds to decode steps."""
+    within = np.maximum(rates.decoding / flow.decode_steps, TINY)  # prompts that come within a step
+    added_s, hit_s = (rates.step_s - rates.decode_s) / within, flow.chunks * rates.hit_s / flow.stages
+    if flow.prefill_only:
+        nothing = np.zeros_like(added_s)
+        return Lengthening(added_s, nothing, 1 - rates.decode_s / rates.step_s)
+    shared = flow.sharing
+    more_s = np.minimum(flow.chunks * rates.another_s / flow.stages, added_s)
+    first_s = shared * np.maximum(hit_s - hit_s / np.maximum(added_s, TINY) * more_s, 0.0)
+    each_s = shared * more_s + (1 - shared) * added_s
+    marginal_s = each_s + first_s * np.exp(-within * flow.chunks / flow.stages)
+    brought = np.minimum(rates.requests_per_s * marginal_s, 1 - rates.decode_s / rates.step_s)
+    return Lengthening(each_s, first_s, brought)
+
+
+def met_of(curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array) -> Met:
+    """The prompts that a request meets in its decode steps, each of which takes `seen_s` without them."""
+    if flow.prefill_only:
+        return _runs_met(curves, flow, rates, wait)
+    return _prompts_met(curves, flow, rates, wait, by_prompt, seen_s)
+
+
+def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:
+    """Seconds of the step before a request's own during which prompts come that are taken one step after its own.
+
+    An engine that plans ahead takes in a step those that came between the launches of the two steps before. The step before
+    the request's own was decided when the request came: it has prefill if somebody came in the step before that.
+    """
+    share = np.minimum(rates.in_prefill, 1.0)
+    decode_share = (1 - share) * -np.expm1(-rates.decoding)
+    busy = share + decode_share
+    step_s = busy / np.maximum(share / rates.chunk_s + decode_share / rates.decode_s, TINY)
+    somebody = -np.expm1(-rates.requests_per_s * flow.chunks / flow.stages * busy * step_s)
+    before_s: Array = busy * (rates.decode_s + somebody * (rates.chunk_s - launch_s - rates.decode_s))
+    return before_s
+
+
+def _prompts_met(
+    curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array
+) -> Met:
+    """Where prompts share steps with decodes.
+
+    A step takes the prompts that came during the step before it. So the prompts of the first decode steps came during the
+    request's own prefill, and those that come during its last steps are met no more; with an engine that plans ahead, those of
+    one step more. Where the budget holds one prompt, those that came while the request itself waited follow it.
+
+    Each prompt lengthens the time in which others come. So their number has the mean and variance of Consul's generalised
+    Poisson distribution.
+    """
+    steps = np.asarray(flow.decode_steps)
+    own_s = rates.prompt_s + wait.company_s + wait.queue.overall_s + (1 - flow.sharing) * wait.shared_s
+    later = flow.later_steps
+    if flow.ahead:
+        launch_s = launching_s(curves, flow, rates)
+        last_s = (flow.chunks - np.ceil(flow.chunks) + 1) * rates.chunk_s
+        too_late_s = np.maximum(2 - steps, 0.0) * np.maximum(last_s + wait.company_s - launch_s, 0.0)
+        own_s = _before_s(flow, rates, launch_s) + own_s - too_late_s
+    part = later / steps
+    left = 1 - np.minimum(by_prompt.brought * part, HEAVIEST_LOAD)
+    on_average = 1 - np.minimum((1 - rates.decode_s / rates.step_s) * part, HEAVIEST_LOAD)
+    open_s = later * rates.decode_s / on_average + (own_s + later * (seen_s - rates.decode_s)) / left
+    return Met(
+        mean=rates.requests_per_s * open_s,
+        dispersion=1 / left**2,
+        each_s=by_prompt.each_s / steps,
+        first_s=by_prompt.first_s,
+        most_s=np.maximum(rates.full_s - rates.decode_s, 0.0),
+        steps=np.broadcast_to(steps, open_s.shape),
+    )
+
+
+def _runs_met(curves: Curves, flow: Batching, rates: Rates, wait: Waits) -> Met:
+    """Where steps with prefill hold no decodes: runs of such steps, counted in steps of one prompt.
+
+    A request waits for the rest of the run of its own prefill, and for a run now and then after a decode step. Where the
+    budget holds one prompt, a run ends when no prompt waits.
+    """
+    steps, per_s = np.asarray(flow.decode_steps), rates.requests_per_s * flow.chunks / flow.stages
+    shared = flow.sharing
+    launch_s = launching_s(curves, flow, rates) if flow.ahead else rates.chunk_s
+    one_s, on_s = _run_s(rates, wait, per_s, launch_s)
+    fill_s = np.minimum(flow.slots, MOST_SLOTS) / np.maximum(rates.requests_per_s, TINY)  # a full engine ends a run
+    on_s = fill_s * -np.expm1(-on_s / fill_s)
+    begins: Array | float = 1.0
+    if flow.ahead:  # those that came after the launch follow after one decode step
+        during_s = (_before_s(flow, rates, launch_s) + launch_s, rates.chunk_s - launch_s)
+        now, then = (-np.expm1(-per_s * seconds) for seconds in during_s)
+        begins = (now + np.minimum(1.0, steps - 1) * then) / np.maximum(-np.expm1(-per_s * one_s), TINY)
+    runs = (rates.step_s - rates.decode_s) / one_s * flow.later_steps
+    busy = np.minimum(rates.busy, HEAVIEST_LOAD)
+    own_s = rates.prompt_s + wait.queue.overall_s + wait.shared_s
+    one_by_one = rates.requests_per_s * own_s / (1 - busy) + runs / flow.chunks
+    on = on_s / (on_s + one_s)
+    return Met(
+        mean=shared * (begins * on_s / one_s + runs) + (1 - shared) * one_by_one,
+        dispersion=shared * (1 + on) / (1 - on) + (1 - shared) / (1 - busy) ** 2,
+        each_s=(shared * one_s + (1 - shared) * flow.chunks * rates.chunk_s) / steps,
+        first_s=np.zeros_like(on),
+        most_s=fill_s / steps + rates.step_s - rates.decode_s,
+        steps=np.broadcast_to(steps, on.shape),
+    )
+
+
+def _run_s(rates: Rates, wait: Waits, per_s: Array, launch_s: Array) -> tuple[Array, Array]:
+    """Seconds of a step with one prompt, and for how long a run of such steps goes on after it.
+
+    Let L be that step, D what another prompt adds to it and f = L - D. Where each step takes the prompts that came during the
+    step before, the run goes on for T(L) = sum over n > 0 prompts that came, Poisson with mean XL, of f + nD + T(f + nD). T is
+    nearly linear in L; with u = XD and v = XL its slope is v(1 + u)/(1 - uv). That is exact where f or D is 0. Where steps are
+    made up before the step before has ended, the lengths of two that follow each other are independent, so T is that of mean
+    steps m: m(exp(Xm) - 1).
+    """
+    more_s, mean_s = rates.another_s, rates.chunk_s
+    together = per_s * mean_s / np.maximum(rates.in_prefill, TINY)
+    one_s = mean_s - (together - 1) * more_s
+    more, one = per_s * more_s, per_s * one_s
+    slope = one * (1 + more) / np.maximum(1 - more * one, 1 / STEEPEST)
+    none = np.maximum(np.exp(-one), 1 - HEAVIEST_LOAD)
+    on_s = ((1 - none) * (one_s - more_s - slope * more_s) + one * more_s * (1 + slope)) / none
+    on_s = np.maximum(on_s + slope * wait.company_s, 0.0)
+    at_once = launch_s / mean_s
+    return one_s, at_once * on_s + (1 - at_once) * mean_s * np.expm1(np.minimum(per_s * mean_s, LONGEST_RUN))

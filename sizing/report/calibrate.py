@@ -14,7 +14,7 @@ from sizing.report.parts.bands import TITLES as BAND_TITLES
 from sizing.report.parts.quantities import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.bands import ErrorBand
-from sizing.specs.own_runs import FACTORS, Factor
+from sizing.specs.engine_time import FACTORS, Factor
 
 MEANINGS: dict[Factor, tuple[str, str]] = {
     "compute": ("compute that kernels reach", "x base"),

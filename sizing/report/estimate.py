@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Outcome
+from sizing.answers.deployment import warning_of
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, rows_of
 from sizing.formats.words import milliseconds, number, percent, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
-from sizing.replica.warning import warning_of
 from sizing.report.parts import assumptions, bands, layouts, repeat, screen
 from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, evidence, is_to_measure
 from sizing.report.parts.figures import (

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sizing.answers.deployment import Resolved
+from sizing.answers.deployment import Resolved, warning_of
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
-from sizing.replica.warning import warning_of
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.answers.deployment import Resolved
+from sizing.answers.deployment import Resolved, batch_faults, layout_faults, length_faults
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -36,7 +36,6 @@ from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
-from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, raise_any
 from sizing.specs.units import MILLI, TERA

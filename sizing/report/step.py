@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answers.deployment import Resolved
+from sizing.answers.deployment import Resolved, batch_faults, layout_faults, length_faults
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -26,7 +26,6 @@ from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
-from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import GIGA, MEGA, MILLI

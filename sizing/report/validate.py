@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
 from sizing.catalog.measured import METRICS, LeftOut, Unread
-from sizing.evidence.doubts import doubts
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
+from sizing.evidence.notes import doubts
 from sizing.evidence.predict import Result
 from sizing.formats.view import (
     Document,

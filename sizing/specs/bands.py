@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from sizing.specs.own_runs import HIGH_END, OwnRuns
+from sizing.specs.engine_time import HIGH_END, OwnRuns
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]

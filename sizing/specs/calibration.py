@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sizing.specs.bands import BandMetric
-from sizing.specs.own_runs import Factor
+from sizing.specs.engine_time import Factor
 from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
 
 

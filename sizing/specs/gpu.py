@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sizing.specs.own_runs import OwnRuns
+from sizing.specs.engine_time import OwnRuns
 from sizing.specs.values import (
     Bandwidth,
     Gibibytes,

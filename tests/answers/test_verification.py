@@ -10,9 +10,8 @@ import pytest
 from builders import ask, data, option, real_model
 
 from sizing.answers.answer import Answer
-from sizing.answers.population import at_population, serves_population
 from sizing.answers.search import search, with_count
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import RULES, at_population, serves_population
 from sizing.answers.verify import driven, is_enough, is_sure, judged, meets, simulated, verify
 from sizing.engine.simulation import Run
 from sizing.question.question import Question

@@ -17,7 +17,7 @@ from sizing.calibration.fit import Constant
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow
-from sizing.evidence.doubts import known_of
+from sizing.evidence.notes import known_of
 from sizing.specs.calibration import BandRules, Calibration, Fitted, NotFitted
 
 pytest.importorskip("scipy")

@@ -14,9 +14,8 @@ import yaml
 
 import sizing
 from sizing.answers.estimate import estimate
-from sizing.calibration.measured_runs import MeasuredRuns
+from sizing.calibration.measured_runs import MeasuredRuns, impossible
 from sizing.calibration.own_runs import FACTORS, CalibratedProfile, FactorFit, calibrate, fit, profile, told
-from sizing.calibration.roofs import impossible
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
@@ -28,8 +27,8 @@ from sizing.replica.step import Batch, step
 from sizing.report.parts.bands import Predicted, bounds
 from sizing.specs.bands import Corrections, PublishedRuns, Situation, of_own, students
 from sizing.specs.calibration import Calibration
+from sizing.specs.engine_time import OwnRuns
 from sizing.specs.errors import InputError
-from sizing.specs.own_runs import OwnRuns
 
 # Runs of the simulator on a machine of its own: three at one length and two at another, of one layout; others of other lengths,
 # loads and a second layout. What is measured is simulated anew, so that no test depends on constants of now.

@@ -14,9 +14,8 @@ from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import load_engine
 from sizing.cli.workers import ordered
-from sizing.evidence.doubts import doubts
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
-from sizing.evidence.notes import NoteFacts, facts_of, version_of
+from sizing.evidence.notes import NoteFacts, doubts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
 from sizing.evidence.rows import layout_of, resolve, rounded_up
 from sizing.formats.text import render_for

@@ -34,7 +34,7 @@ from law_builders import HAIR, seconds
 from sizing.catalog import profiles
 from sizing.model import architecture, precision
 from sizing.model.architecture import Layout, Shard
-from sizing.model.weights import weight_bytes
+from sizing.model.footprint import weight_bytes
 from sizing.replica import replica, surfaces
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch, step

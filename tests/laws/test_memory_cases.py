@@ -12,9 +12,8 @@ from places import DATA
 
 from sizing.answers.deployment import Resolved, deployment
 from sizing.model.architecture import Layout
+from sizing.model.footprint import activation_bytes, weight_bytes
 from sizing.model.memory import MemoryUse
-from sizing.model.weights import weight_bytes
-from sizing.model.workspace import activation_bytes
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB

@@ -11,9 +11,9 @@ from sizing.engine.requests import Lengths
 from sizing.engine.simulation import Traffic, simulate
 from sizing.replica import replica as candidates
 from sizing.replica.capacity import highest_stable, point_at_rate
-from sizing.replica.met import COUNTED, Met
 from sizing.replica.points import PERCENTILES
 from sizing.replica.timing import timed
+from sizing.replica.waits import COUNTED, Met
 
 REQUESTS = 1500
 # A request of few tokens has one of few ITLs, so a percentile is held against those of so many more or fewer requests.

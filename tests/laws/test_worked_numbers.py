@@ -14,7 +14,7 @@ from sizing.answers import search
 from sizing.catalog import shelf, workloads
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
-from sizing.model.attention.terms import causal_pairs, windowed_pairs
+from sizing.model.attention import causal_pairs, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
 from sizing.planning import cost
 from sizing.question import question

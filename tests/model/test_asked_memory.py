@@ -10,7 +10,7 @@ from builders import data
 from sizing.answers.deployment import Resolved, deployment
 from sizing.answers.memory_changes import least_fraction
 from sizing.model import memory
-from sizing.model.weights import rotary_bytes
+from sizing.model.footprint import rotary_bytes
 from sizing.question.ask import ask_layout
 from sizing.report.memory import record, sections
 from sizing.report.parts import assumptions, bands

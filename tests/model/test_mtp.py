@@ -18,7 +18,7 @@ from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import drafts
-from sizing.model.weights import weight_bytes
+from sizing.model.footprint import weight_bytes
 from sizing.replica import replica
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp

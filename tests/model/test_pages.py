@@ -10,7 +10,7 @@ from builders import data, real_model
 
 from sizing.answers.deployment import Resolved, deployment, running
 from sizing.cli.main import run as run_command
-from sizing.model import memory, pages
+from sizing.model import footprint, memory
 from sizing.question.ask import ask_layout
 from sizing.replica.replica import lowered_from
 from sizing.specs.model import SlidingWindowAttention
@@ -21,9 +21,9 @@ def deployed(**options: object) -> Resolved:
     return deployment(ask_layout(**options), data())
 
 
-def cut(**options: object) -> pages.Pages:
+def cut(**options: object) -> footprint.Pages:
     shard = deployed(**options).replica.shard
-    found = pages.pages(shard, shard.stages[0])
+    found = footprint.pages(shard, shard.stages[0])
     assert found is not None
     return found
 
@@ -33,7 +33,7 @@ def test_a_state_of_27b_takes_784_tokens_of_a_block() -> None:
     https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/model_executor/layers/mamba/mamba_utils.py
     """
     found = cut(model="qwen3.5-27b", gpu="h100-sxm", engine="vllm:0.20.0")
-    assert pages.state_bytes(deployed(model="qwen3.5-27b", gpu="h100-sxm").replica.shard, whole("qwen3.5-27b")) == (
+    assert footprint.state_bytes(deployed(model="qwen3.5-27b", gpu="h100-sxm").replica.shard, whole("qwen3.5-27b")) == (
         48 * 3_207_168
     )
     assert (found.block_tokens, found.growing, found.state_groups) == (784, 1, 3)
@@ -198,7 +198,7 @@ def test_prefixes_found_in_cache_switch_caching_on() -> None:
     found = deployed(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.20.0", prefix_hit="30%")
     assert found.settings.prefix_caching
     shard = found.replica.shard
-    cut = pages.pages(shard, shard.stages[0])
+    cut = footprint.pages(shard, shard.stages[0])
     assert cut is not None and cut.states == 2
 
 

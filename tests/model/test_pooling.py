@@ -17,9 +17,8 @@ from sizing.catalog import profiles
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
+from sizing.model.footprint import forward_bytes, weight_bytes
 from sizing.model.memory import MemoryUse
-from sizing.model.weights import weight_bytes
-from sizing.model.workspace import forward_bytes
 from sizing.replica import replica
 from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels

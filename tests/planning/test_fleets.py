@@ -16,8 +16,8 @@ from scipy.stats import spearmanr
 from sizing.catalog.profiles import load_gpu
 from sizing.planning import fleet, uncertainty
 from sizing.planning.fleet import Sharing, Tenant
-from sizing.planning.instances import instances
 from sizing.planning.nodes import Fit
+from sizing.planning.provision import instances
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import size_of
 from sizing.planning.uncertainty import Uncertain

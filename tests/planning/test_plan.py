@@ -17,9 +17,9 @@ from sizing import ask
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
 from sizing.catalog.profiles import load_gpu
-from sizing.planning import availability, cloud, nodes
-from sizing.planning.instances import Contracts, contracts
+from sizing.planning import cloud, nodes
 from sizing.planning.nodes import Fit
+from sizing.planning.provision import Contracts, contracts
 from sizing.planning.rules import ProvisionRules, of_times
 from sizing.planning.size import Reserve, need_of, reserve_of, size_of
 from sizing.report.plan import outlasts
@@ -46,15 +46,15 @@ SCALING = Scaling(
 
 def test_five_of_six_are_up() -> None:
     """0.99^6 + 6 * 0.99^5 * 0.01 = 0.941480 + 0.057060 = 0.998540."""
-    assert availability.up(6, 5, 0.99) == pytest.approx(0.998540, abs=5e-7)
-    assert availability.fewest(5, 0.99, 0.998) == 6
-    assert availability.fewest(5, 0.99, 0.999) == 7
+    assert nodes.up(6, 5, 0.99) == pytest.approx(0.998540, abs=5e-7)
+    assert nodes.fewest(5, 0.99, 0.998) == 6
+    assert nodes.fewest(5, 0.99, 0.999) == 7
 
 
 def test_a_target_that_is_met_exactly_is_met() -> None:
     """At least 5 of 9 coins fall heads in half of all throws: the sum of 126 + 84 + 36 + 9 + 1 = 256 of 512 ways."""
-    assert availability.fewest(5, 0.5, 0.5) == 9
-    assert availability.fewest(5, 0.5, 0.5, ONE_NODE._replace(gpus_per_replica=8)) == 9
+    assert nodes.fewest(5, 0.5, 0.5) == 9
+    assert nodes.fewest(5, 0.5, 0.5, ONE_NODE._replace(gpus_per_replica=8)) == 9
 
 
 def test_availability_of_times() -> None:
@@ -65,15 +65,15 @@ def test_availability_of_times() -> None:
 @given(st.integers(1, 300), st.integers(0, 30), st.floats(0.5, 1))
 def test_the_chance_that_enough_are_up_is_binomial(k: int, spare: int, share: float) -> None:
     expected = binom.sf(k - 1, k + spare, share)
-    assert availability.up(k + spare, k, share) == pytest.approx(expected, abs=1e-9)
+    assert nodes.up(k + spare, k, share) == pytest.approx(expected, abs=1e-9)
 
 
 @given(st.integers(1, 200), st.floats(0.9, 0.9999), st.floats(0.9, 0.99999))
 def test_the_fewest_are_enough_and_one_less_is_not(k: int, share: float, target: float) -> None:
-    n = availability.fewest(k, share, target)
+    n = nodes.fewest(k, share, target)
     assert n is not None
-    assert availability.up(n, k, share) >= target - availability.CHANCE_ROUNDING
-    assert n == k or availability.up(n - 1, k, share) < target
+    assert nodes.up(n, k, share) >= target - nodes.CHANCE_ROUNDING
+    assert n == k or nodes.up(n - 1, k, share) < target
 
 
 @given(st.integers(1, 24), st.integers(0, 12), st.integers(1, 8), st.floats(0.6, 0.99))
@@ -89,14 +89,14 @@ def test_replicas_that_fail_with_their_nodes_agree_with_every_case_counted(
         for state in itertools.product((True, False), repeat=held)
         if sum(size for size, up in zip(sizes, state, strict=True) if up) >= k
     )
-    assert availability.up(n, k, share, fit) == pytest.approx(expected, abs=1e-9)
+    assert nodes.up(n, k, share, fit) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_shared_node_takes_more_than_one_replica_with_it() -> None:
     """Six replicas, four to a node, lie on two nodes of three: five are up only while both are: 0.99^2 = 0.9801."""
-    assert availability.up(6, 5, 0.99, Fit(2, 8)) == pytest.approx(0.9801)
+    assert nodes.up(6, 5, 0.99, Fit(2, 8)) == pytest.approx(0.9801)
     # Nine on three nodes of three keep six with one down: 0.99^3 + 3 * 0.99^2 * 0.01 = 0.999702.
-    assert availability.fewest(5, 0.99, 0.998, Fit(2, 8)) == 9
+    assert nodes.fewest(5, 0.99, 0.998, Fit(2, 8)) == 9
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_replica_over_two_nodes_needs_both() -> None:
 
 
 def test_a_target_out_of_reach_is_said() -> None:
-    with pytest.raises(availability.UnreachableError, match="no reserve of up to 2,000 replicas keeps 90,000 up"):
+    with pytest.raises(nodes.UnreachableError, match="no reserve of up to 2,000 replicas keeps 90,000 up"):
         reserve_of(90_000, ONE_NODE, ProvisionRules(availability=0.999, unit_availability=0.5))
 
 

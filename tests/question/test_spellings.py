@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sizing.catalog.files import DataFile
-from sizing.catalog.spellings import OPTION, respelt
+from sizing.catalog.workloads import OPTION, respelt
 from sizing.question.fields import QUESTION_OPTIONS
-from sizing.question.spellings import fleet_at, words, workload_at
+from sizing.question.names import fleet_at, words, workload_at
 from sizing.specs.errors import InputError
 
 OWN = """

@@ -15,7 +15,7 @@ from sizing.report.compare import CompareCandidate, raised
 from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.layouts import Alternative, instead, is_taken
 from sizing.report.parts.one_provider import AtProvider, PriceOrder, price_order
-from sizing.specs.advice import Advice
+from sizing.specs.data import Advice
 
 RULES = shelf.only(Advice)
 

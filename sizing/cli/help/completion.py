@@ -1,4 +1,4 @@
-"""`llmsize completion`: the script with which a shell completes commands, options and names, and the words for a line."""
+"""`llmsize completion`: the script with which a shell completes commands, options and names, the words for a line, the manual page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+
+from sizing import __version__
+from sizing.cli.help.examples import GROUPS
+from sizing.cli.help.text import summary
 
 WORDS, MAN = "words", "man"
 SCRIPTS = {shell: Path(__file__).with_suffix(f".{shell}") for shell in ("bash", "zsh", "fish")}
@@ -40,7 +44,7 @@ def command(
         for word in words(line or [""]):
             print_text(word)
     elif shell == MAN and not line:
-        from sizing.cli.help.manual import manual
+        from sizing.cli.help.completion import manual
         from sizing.cli.main import application
 
         print_text(manual(typer.main.get_command(application())))
@@ -142,3 +146,37 @@ def _words_of(kind: Any) -> Iterator[str]:
     """Yield the words of the literals in a type."""
     for part in get_args(kind):
         yield from (part,) if get_origin(kind) is Literal else _words_of(part)
+
+
+WIDE: dict[str, Any] = dict.fromkeys(("terminal_width", "max_content_width"), 78)  # columns, as on a terminal
+HELP = ["-h", "--help"]
+
+
+def manual(app: Any) -> str:
+    """The manual page of an application with all commands. It has no date, so that equal versions give equal pages."""
+    return "\n".join(_lines(app))
+
+
+def _lines(app: Any) -> Iterator[str]:
+    yield f'.TH LLMSIZE 1 "" "llmsize {__version__}" "User Commands"'
+    yield from (".SH NAME", "llmsize \\- " + _escaped(f"{app.help[:1].lower()}{app.help[1:]}".rstrip(".")))
+    yield from (".SH SYNOPSIS", ".B llmsize", ".I COMMAND", "[\\fIOPTIONS\\fR]")
+    for group, names in GROUPS.items():
+        yield f".SH {_escaped(group).upper()}"
+        for name in names:
+            yield from (".TP", f".B {_escaped(name)}", _escaped(summary(app.commands[name].help or "")))
+    yield ".SH COMMANDS"
+    for names in GROUPS.values():
+        for name in names:
+            command = app.commands[name]
+            context = typer.Context(command, info_name=f"llmsize {name}", help_option_names=HELP, **WIDE)
+            yield from (f".SS {_escaped(name)}", ".nf", *map(_escaped, command.get_help(context).splitlines()), ".fi")
+    yield from (".SH EXIT STATUS", "0 feasible, 1 infeasible, 2 bad input.")
+    variable = "LLMSIZE_\\fINAME\\fR sets the option of that name; llmsize config shows what is set."
+    yield from (".SH ENVIRONMENT", variable)
+
+
+def _escaped(text: str) -> str:
+    """Text escaped for roff: hyphens can be copied, and no line looks like a request."""
+    found = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{found}" if found[:1] in (".", "'") else found

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from sizing.model.attention.terms import (
+from sizing.model.attention import (
     FLOPS_PER_MAC,
     Cache,
     Matrix,

@@ -5,7 +5,7 @@ State and update follow Gated DeltaNet (arXiv:2412.06464) and Kimi Linear (arXiv
 
 from __future__ import annotations
 
-from sizing.model.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.model.attention import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
 from sizing.specs.model import LinearAttention
 
 STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size per token

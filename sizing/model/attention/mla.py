@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sizing.model.attention.terms import (
+from sizing.model.attention import (
     FLOPS_PER_MAC,
     GATE_PASSES,
     KEY_AND_VALUE,

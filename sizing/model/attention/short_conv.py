@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizing.model.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.model.attention import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
 from sizing.specs.model import ShortConv
 
 INPUTS = 3  # two gates and what they gate

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sizing.model.attention.terms import Matrix
+from sizing.model.attention import Matrix
 from sizing.model.extras import prefixes
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.specs.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
-from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Adapters
 from sizing.model.operations import ACTIVATION_BYTES, Operation, expected_experts
 from sizing.model.precision import LINEAR

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout, Shard
-from sizing.model.attention.terms import KEY_AND_VALUE, Matrix, Numeric
+from sizing.model.attention import KEY_AND_VALUE, Matrix, Numeric
 from sizing.model.extras import Draft, Speculation
 from sizing.model.operations import Operation, gemm
 from sizing.model.precision import PrecisionPlan

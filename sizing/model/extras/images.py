@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Encoder
 from sizing.model.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.model.precision import PrecisionPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sizing.model.architecture import Shard, Stage
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation
 

@@ -19,7 +19,7 @@ from sizing.report.parts.assumptions import REQUESTS_OF_USER, of_limits, of_mode
 from sizing.report.parts.pools import assumptions as pool_assumptions
 from sizing.report.parts.screen import HABITS
 from sizing.specs.demand import hours_per_year
-from sizing.specs.server import NUMBERS
+from sizing.specs.prices import NUMBERS
 
 LOAD, BREAK_EVEN = "Load", "Break-even"
 DEFINITION, CURVES = "definition", "cost of whole servers and instances over the load"

@@ -13,8 +13,8 @@ from sizing.formats.words import between, money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.quantities import LATENCY_QUANTITIES
-from sizing.specs.advice import Advice
 from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
+from sizing.specs.data import Advice
 
 
 class StepFactors(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import filled
-from sizing.model.attention.terms import Numeric
+from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
 from sizing.question.demand import AT_ONCE, Readings, readings

@@ -23,7 +23,7 @@ from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
-from sizing.specs.advice import Advice
+from sizing.specs.data import Advice
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
 

@@ -121,7 +121,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         if found is not None and found > limit.seconds:
             values = name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI
             return f"{detail}, has {at_limit(*values, single=question.service.osl == 1)}"
-    from sizing.answers.population import serves_population  # with a run, the simulator is loaded already
+    from sizing.answers.sizes import serves_population  # with a run, the simulator is loaded already
 
     target = question.target
     if not serves_population(best, target):

@@ -12,8 +12,7 @@ from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
-from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, UNSOLD
-from sizing.report.parts.optimised import beside_weights
+from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, UNSOLD, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs

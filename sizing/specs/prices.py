@@ -1,15 +1,48 @@
-"""An owned server as its file states it: price, years, hosting, power, licences, staff, each number with its source.
+"""Prices as files state them: APIs per million tokens, and owned servers with power, licences and staff, each number with its source.
 
-Every field may be absent. A user's own file states what is known, and default numbers fill the rest.
+Every field of a server may be absent. A user's own file states what is known, and default numbers fill the rest.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from sizing.specs.values import AsShare, Kind, PositiveInt, ShareOfAll, Spec, Text, within
+from sizing.specs.gpu import Confidence
+from sizing.specs.values import AsShare, Kind, OneFile, PositiveInt, ShareOfAll, Sourced, Spec, Text, within
+
+AsFloat = BeforeValidator(lambda value: float(value) if type(value) is int else value)
+UsdPerMillion = Annotated[float, within(0, 100_000), AsFloat]
+
+
+class ApiModel(Spec):
+    """One model of a provider: $ per million input, output and cached input tokens, and the confidence in them."""
+
+    model: Text
+    input: UsdPerMillion
+    output: UsdPerMillion
+    cached: UsdPerMillion | None = None
+    confidence: Confidence
+    closed: bool = False
+    note: Text | None = None
+
+
+class ApiProvider(Spec):
+    """One provider: its page of prices, and its models."""
+
+    name: Text
+    page: Text
+    models: tuple[ApiModel, ...]
+
+
+class ApiPriceList(OneFile, Sourced):
+    """The price lists of all providers, with their date and source."""
+
+    FILE = "hardware_profiles/_api_prices.yaml"
+
+    providers: tuple[ApiProvider, ...]
+
 
 # Bounds that reveal a value in a wrong unit.
 Dollars = Annotated[float, within(0, 1e9, "$, from 0 to 1,000,000,000")]
