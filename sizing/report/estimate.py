@@ -36,7 +36,6 @@ from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortf
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
-    DAILY_USERS,
     DemandInputs,
     Inputs,
     demand_line,
@@ -311,7 +310,7 @@ def sections(record: Estimate) -> Iterator[Section]:
     derive = "" if record.explanations else "--explain; "
     after = (LAUNCHED, f"{derive}{COMMANDS}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
-    by_day = is_by_day(record.inputs.demand) or any(DAILY_USERS in line.text for line in around)
+    by_day = is_by_day(record.inputs.demand)
     known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
     yield Facts((*around, *known, following(*after)))
 
@@ -436,7 +435,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     i, load, users = record.inputs, record.load, record.users
     # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
     people = i.mode != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
-    other = None if users is None or users.stated else users.daily_active_users
+    other = None if users is None or users.stated or not is_by_day(i.demand) else users.daily_active_users
     same = readings(i.demand, record.readings, other, people=people) if record.readings and load is not None else ""
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:

@@ -214,7 +214,8 @@ def test_users_are_the_demand_s_own_where_they_were_asked_for_and_else_what_a_ra
     assert served.users and served.users.stated and served.users.daily_active_users == pytest.approx(2e5)
     assert served.load and served.load.requests_per_s == pytest.approx(2e5 * 3 / (8 * 3600) * 2)
     assert "200,000 daily active users" in " ".join(terminal(served).split())
-    assert " = 96,000 daily active users" in " ".join(terminal(document("feasible")).split())
+    rated = document("feasible")  # its screen leaves out a figure that only assumed habits of users decide
+    assert rated.users and rated.users.daily_active_users and "daily active users" not in terminal(rated)
     assert "daily active users" not in terminal(document("offline"))
 
 

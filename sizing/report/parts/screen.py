@@ -376,14 +376,14 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     """Yield the assumptions that a user could have stated, and how the inputs are known.
 
     The assumptions are `counted` if the list has all assumptions of an answer. The habits of users are left out unless the
-    screen shows users or requests `by_day`.
+    demand is of users or requests `by_day`: no figure on the screen rests on them.
     """
+    assumptions = [a for a in assumptions if by_day or a.what not in HABITS]
     for note in dict.fromkeys(str(a.value) for a in assumptions if a.what == PRECISION):  # it changes the numbers
         yield Line(note, "Precision")
     if left := dict.fromkeys(str(a.value) for a in assumptions if a.what == LEFT_OUT):
         yield Line("; ".join(left), "Left out")
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
-    askable = [a for a in askable if by_day or a.what not in HABITS]
     said = dict.fromkeys(ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable)
     borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
     encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]
