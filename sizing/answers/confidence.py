@@ -22,7 +22,7 @@ from sizing.answers.answer import Answer, Outcome, Pool, is_alike
 from sizing.catalog import shelf
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
-from sizing.question.question import Question
+from sizing.question.question import Question, think_time_of
 from sizing.replica.capacity import loads_of
 from sizing.replica.points import Array, Points
 from sizing.replica.timing import Timed
@@ -47,6 +47,7 @@ from sizing.specs.engine_time import HIGH_END
 from sizing.specs.workload import LATENCIES, Target
 
 NONE_SIMILAR = "no published runs like this"
+NONE_SEPARATE = "no published runs of separate pools"
 NONE_CONFIRMED = "a simulation confirms no size of it"
 OWN_RUNS = "too few own runs; their error band says how far off a prediction may be"
 MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latency that more GPUs do not help
@@ -128,7 +129,7 @@ def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | No
     if question.target.amount is None:
         return ConfidentSize(None, confidence, 0, None, "no demand to size for")
     if found is None:
-        return ConfidentSize(None, confidence, 0, None, "no published runs of separate pools")
+        return ConfidentSize(None, confidence, 0, None, NONE_SEPARATE)
     if isinstance(found, str):
         return ConfidentSize(None, confidence, 0, None, found)
     margin, pool = found.of(confidence), said.answer.pool
@@ -145,6 +146,35 @@ def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | No
     gpus, place = None if said.sure is None else said.sure.gpus, found.place(confidence)
     known = ConfidentSize(gpus, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
     return known._replace(by=TIMES[found.by[place]], times=float(found.times[place]))
+
+
+def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
+    """What published runs say of the rate that the given GPUs of an answer serve, and the loads that they serve with the confidence.
+
+    The number of users has a margin of its own: answers that are slower than predicted make users ask less.
+    """
+    best, plain, asked = outcome.answers[0], outcome.question, outcome.question.target.confidence
+    confidence, question = USUAL if asked is None else asked.share, plain.with_(requests_per_s=best.requests_per_s)
+    found = NONE_SEPARATE if best.separate else margins([(best.pool.load, question)], runs)[0]
+    if isinstance(found, str):
+        return ConfidentSize(None, confidence, 0, None, found)
+    pool, e2e_s = best.pool, best.latency_s("e2e")["mean"]
+    rate = best.requests_per_s * pool.margin  # the margin has divided the rate already
+    kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(Said(best, question), found, runs)
+    size = ConfidentSize(
+        None, confidence, found.groups, float(found.share[kept].max(initial=0.0)), own=found.own, any_gpu=found.any_gpu
+    )
+    if math.isinf(margin := found.of(confidence)):
+        return size
+    size = size._replace(requests_per_s_sure=rate / margin)
+    if plain.target.offline or plain.service.model.pooled:
+        return size
+    think_s = think_time_of(plain.origin.workload, plain.origin.defaults)
+    of_people = plain.with_(population=1.0, think_time_s=think_s)
+    (by_users,) = margins([(pool.load, of_people)], runs)
+    most = rate * (e2e_s + think_s)
+    users = None if isinstance(by_users, str) else by_users.of(confidence)
+    return size if users is None or math.isinf(users) else size._replace(users_sure=math.floor(most / users))
 
 
 def asked_of(question: Question) -> str:
@@ -341,8 +371,8 @@ def _margin(asked: Confidence, question: Question, found: Margins | str) -> floa
 
 def has_odds(outcome: Outcome) -> bool:
     """Whether published runs give the probability that a plain prediction keeps its limits."""
-    asked, said = outcome.question.target.confidence, outcome.sure
-    return asked is None and said is not None and said.chance is not None
+    target, said = outcome.question.target, outcome.sure
+    return target.confidence is None and target.amount is not None and said is not None and said.chance is not None
 
 
 def evenly(question: Question, data: Data) -> Question:

@@ -23,7 +23,7 @@ from sizing.answers.answer import (
     preferring,
     spent,
 )
-from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, sizes_said
+from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, rate_said, sizes_said
 from sizing.answers.search import REACHES, recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -139,7 +139,10 @@ def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     able = [of for of in found if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
     said = sizes_said([Said(of.answers[0], of.question, of.surely, of.even) for of in tied], steps.data.runs)
-    sized = [replace(of, sure=size) for of, size in zip(tied, said, strict=True)]
+    sized = [
+        replace(of, sure=rate_said(of, steps.data.runs) if of.question.target.amount is None else size)
+        for of, size in zip(tied, said, strict=True)
+    ]
     others = surer([(of, of_other_types(of)) for of in sized], steps.data)
     done = iter([replace(of, surer=other) for of, other in zip(sized, others, strict=True)])
     return [of.outcome if of.outcome.answer is None else next(done) for of in found]

@@ -47,7 +47,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ErrorBand
+from sizing.specs.bands import ConfidentSize, ErrorBand
 
 if TYPE_CHECKING:  # loaded only for separate pools or a trace
     from sizing.answers.replay import BusiestMinute
@@ -310,7 +310,7 @@ def sections(record: Estimate) -> Iterator[Section]:
     derive = "" if record.explanations else "--explain; "
     after = (LAUNCHED, f"{derive}{COMMANDS}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
-    by_day = is_by_day(record.inputs.demand)
+    by_day = _by_day(record)
     known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
     yield Facts((*around, *known, following(*after)))
 
@@ -359,24 +359,23 @@ def _evident(record: Estimate) -> Iterator[Line]:
     d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
     if d is None or found is None or confidence is None:
         return
-    if not is_demanded(record.inputs.demand) and c is None:
-        return
-    if not is_demanded(record.inputs.demand) and c is not None and c.requests_per_s_without is not None:
-        served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
-        runs = screen.counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
-        yield Line(f"The rate is kept in {percent(confidence)} of {runs}; {served}")
+    limited = is_limited(record.inputs.limits)
+    if not is_demanded(record.inputs.demand):
+        without = None if c is None else c.requests_per_s_without
+        yield from screen.served(filled(ConfidentSize, found, gpus=None, confidence=confidence), limited, without)
+        yield from doubts(found, d.gpu, _limited(record), ranged=True)
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
     if c is not None and without and c.gpu_without not in (None, d.gpu):
         without += f" x {c.gpu_without}"
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, d.gpu)
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu)
     yield from known.lines(without, None if c is None else c.gpus_without)
     to_measure = is_to_measure((None if c is None else c.gpus_without) or d.gpus, d.gpus_sure, found)
     yield from doubts(found, d.gpu, _limited(record), said=to_measure, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
-        keep = screen.KEEP[screen.kept_by_runs(is_limited(record.inputs.limits), by_rate)]
+        keep = screen.KEEP[screen.kept_by_runs(limited, by_rate)]
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
         runs = screen.similar(found.own, any_gpu=found.any_gpu)
         yield Line(f"Prediction alone: {fewer}, but fewer than half of {runs} {keep} with them")
@@ -430,13 +429,24 @@ def _judged(record: Estimate) -> Iterator[Judged]:
             yield screen.rate("$/M input tokens", usd)._replace(predicted=rounded_usd(usd))
 
 
+def _converse(record: Estimate) -> bool:
+    """Whether people may converse: not with offline work, nor with a model that does not generate."""
+    of = record.throughput
+    return record.inputs.mode != "offline" and of is not None and of.output_tokens_per_s > 0
+
+
+def _by_day(record: Estimate) -> bool:
+    """Whether the screen states users of a whole day: those of the demand, or those whom given GPUs serve."""
+    demand = record.inputs.demand
+    return is_by_day(demand) or (not is_demanded(demand) and _converse(record))
+
+
 def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
-    # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
-    people = i.mode != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
-    other = None if users is None or users.stated or not is_by_day(i.demand) else users.daily_active_users
-    same = readings(i.demand, record.readings, other, people=people) if record.readings and load is not None else ""
+    other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
+    converse = _converse(record)
+    same = readings(i.demand, record.readings, other, people=converse) if record.readings and load is not None else ""
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"

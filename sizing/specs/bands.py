@@ -88,6 +88,9 @@ class ConfidentSize(NamedTuple):
     exactly where this number is sure in its layout. Each of the user's `own` runs counts as a group.
     With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations. `by` is the quantity that sets
     the sure number, and `times` how long it took in the run that sets it, measured over predicted.
+
+    Without a demand, `chance` is that of the rate that given GPUs serve; `requests_per_s_sure` and `users_sure` are the loads that
+    they serve with the confidence.
     """
 
     gpus: int | None
@@ -99,6 +102,8 @@ class ConfidentSize(NamedTuple):
     any_gpu: bool = False
     by: str | None = None
     times: float | None = None
+    requests_per_s_sure: float | None = None
+    users_sure: int | None = None
 
 
 class ErrorBand(NamedTuple):

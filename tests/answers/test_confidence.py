@@ -392,3 +392,24 @@ def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_ev
     assert len(set(counts)) == 1
     assert found.sure is not None and found.sure.chance is not None and found.sure.chance >= EVEN
     assert found.answer is not None and found.answer.gpus <= (found.sure.gpus or 0)
+
+
+@pytest.mark.parametrize("limit_ms", [None, 40.0])
+def test_what_given_gpus_serve_surely_is_sure_when_asked_for(limit_ms: float | None) -> None:
+    """The rate and the users that 90 % of runs keep on given GPUs are kept by 90 % when they are the demand; a tenth more are not."""
+    found = with_runs(TEN)
+    given = asked(limit_ms, 1.0).with_(requests_per_s=None, gpu_budget=2)
+    of = answer(given, found, simulated=False).sure
+    assert of is not None and of.chance and of.requests_per_s_sure and of.users_sure
+    assert of.chance < 0.9
+
+    def odds(**demand: float) -> float:
+        best = search(given.with_(**demand), found).best
+        assert best is not None
+        (said,) = sizes_said([Said(best, given.with_(**demand))], found.runs)
+        return said.chance or 0.0
+
+    users = {"population": float(of.users_sure), "think_time_s": 30.0}
+    assert odds(requests_per_s=of.requests_per_s_sure) >= 0.9 and odds(**users) >= 0.9
+    assert odds(requests_per_s=1.1 * of.requests_per_s_sure) < 0.9
+    assert odds(**users | {"population": 1.1 * of.users_sure}) < 0.9

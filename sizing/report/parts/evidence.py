@@ -61,7 +61,8 @@ class Evidence(NamedTuple):
     GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
     number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. `layout_sure` is
     the layout of a replica of the sure number (`TP4`), if it is not that of the answer. `by` is the quantity that sets the sure
-    number, and `times` how long it took in the run that sets it, measured over predicted. Fields that do not apply are null.
+    number, and `times` how long it took in the run that sets it, measured over predicted. Without a demand, `chance` is that of
+    the rate served; `requests_per_s_sure` and `users_sure` are what the GPUs serve with the confidence. Fields that do not apply are null.
     """
 
     groups: int
@@ -76,6 +77,8 @@ class Evidence(NamedTuple):
     layout_sure: str | None = None
     by: str | None = None
     times: float | None = None
+    requests_per_s_sure: float | None = None
+    users_sure: int | None = None
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:

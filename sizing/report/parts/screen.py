@@ -228,6 +228,24 @@ def sure(
     return Line("; ".join(parts) + more, detailed=(detail,))
 
 
+def served(found: ConfidentSize, limited: bool, without: float | None) -> Iterator[Line]:
+    """Yield the share of published runs that keep the rate of given GPUs, and the load that most keep; why it is unknown.
+
+    `without` is the rate without a confidence, where one was asked for.
+    """
+    keep, more = KEEP[kept_by_runs(limited, True)], ""
+    if found.chance is None:
+        yield Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}")
+        return
+    if without is not None:
+        more = f"; {number(without)} requests/s without --confidence"
+    elif found.chance < found.confidence:
+        rate, users = found.requests_per_s_sure, found.users_sure
+        sure = "no rate" if rate is None else f"{number(rate)} requests/s" + f", or {users or 0:,} users" * bool(users)
+        more = f"; at least {percent(found.confidence)}: {sure}"
+    yield Line(f"{percent(found.chance)} of {similar(found.own, any_gpu=found.any_gpu)} {keep}{more}")
+
+
 def similar(own: bool, *, any_gpu: bool) -> str:
     """Name in short the runs that a share refers to. Runs of `any_gpu` generation are not called similar."""
     if own:
