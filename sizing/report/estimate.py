@@ -361,8 +361,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     limited = is_limited(record.inputs.limits)
     if not is_demanded(record.inputs.demand):
-        without = None if c is None else c.requests_per_s_without
-        yield from screen.served(filled(ConfidentSize, found, gpus=None, confidence=confidence), limited, without)
+        known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
+        yield from screen.served(known_of, limited, None if c is None else c.requests_per_s_without)
         yield from doubts(found, d.gpu, _limited(record), ranged=True)
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
