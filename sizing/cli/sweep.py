@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.answers.sweep import Axis, Searches
     from sizing.catalog.shelf import Found
     from sizing.question.question import Question
-    from sizing.report.sweep import Sweep, SweepRow
+    from sizing.report.sweep import Percentile, Sweep, SweepRow
     from sizing.specs.workload import Workload
 
 OWN_OPTIONS = (
@@ -74,7 +74,9 @@ def _written(asked: Sweeping) -> int:
         "jsonl": lambda rows: "\n".join(json_line({"schema": SCHEMA, **flat(row)}) for row in rows),
     }
     stream = streams.get(asked.format)
-    head = csv_lines([columns(axis.name for axis in asked.axes)]) if asked.format == "csv" else None
+    head = (
+        csv_lines([columns((axis.name for axis in asked.axes), asked.percentiles)]) if asked.format == "csv" else None
+    )
     feasible = 0
     kept: list[SweepRow] = []
     for rows in _rows(asked, streams=stream is not None):
@@ -103,7 +105,10 @@ class SweepPart(NamedTuple):
 
 
 class Sweeping(NamedTuple):
-    """The combinations of a sweep, the part to answer, the processes or cluster to use, and the output format."""
+    """The combinations of a sweep, the part to answer, the processes or cluster to use, and the form of the output.
+
+    Rows have the `percentiles` that limits name.
+    """
 
     workload: Found[Workload] | None
     values: Mapping[str, Any]
@@ -113,6 +118,7 @@ class Sweeping(NamedTuple):
     jobs: int
     shard: SweepPart
     dask: str | None
+    percentiles: tuple[Percentile, ...] = ()
 
     @property
     def slow(self) -> bool:
@@ -168,8 +174,11 @@ class Combinations:
         asked = [self.resolver.asked({**self.asking.values, **varied}) for varied in every]
         questions = [each.value for each in asked if not each.faults]
         outcomes = iter(self.searches.answers(questions, simulated=self.asking.verified))
+        named = self.asking.percentiles
         return [
-            report.row_of_faults(varied, InputError(each.faults)) if each.faults else report.row(varied, next(outcomes))
+            report.row_of_faults(varied, InputError(each.faults), named)
+            if each.faults
+            else report.row(varied, next(outcomes), named)
             for varied, each in zip(every, asked, strict=True)
         ]
 
@@ -182,6 +191,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     from sizing.cli.workers import cores
     from sizing.question.configuration import without_settings
     from sizing.question.names import FILES, workload_at
+    from sizing.report.sweep import percentiles
 
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
     found = Part(lambda: None if workload is None else workload_at(workload))
@@ -197,7 +207,8 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
         raise InputError("has no effect: the cluster's workers compute the rows", field="--jobs with --dask")
     raise_any(_always_wrong(_resolver(found.value, axes.value), axes.value, values))
     how = (bool(values["verify"]), output.value, values["jobs"] or cores(), shard.value, values["dask"])
-    return Sweeping(found.value, values, axes.value, *how)
+    asking = Sweeping(found.value, values, axes.value, *how)
+    return asking._replace(percentiles=percentiles(_each_varied(asking)))
 
 
 def _shard(text: str | None) -> SweepPart:

@@ -25,6 +25,7 @@ from sizing.formats.words import plural, stated
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import limit_and_reason
@@ -32,17 +33,20 @@ from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import inputs
 from sizing.report.parts.screen import few, following, rests_on, verdict
 from sizing.specs.errors import InputError
+from sizing.specs.workload import LATENCIES, Metric
 
 SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
 MOST_ROWS = 15  # on a screen
+FEW_TYPES = 3  # that a line names
 SPARE = ("req/s per GPU", "ITL")  # columns that a narrow terminal drops first
 
 
 class SweepRow(NamedTuple):
     """One combination: the varied values, and the figures of their `estimate`, which are null where infeasible.
 
-    Latencies are means. `limit` is the limit on a replica's load. If infeasible, `limit` is the reason (`input` for an invalid
+    Latencies are means; `at_limits` has them in the percentiles that limits name, by column. `gpus_sure` and `chance` are those of
+    `estimate`: null where too few published runs are similar. `limit` is the limit on a replica's load. If infeasible, `limit` is the reason (`input` for an invalid
     combination) and `detail` explains it. For separate `pools`, the layouts are text and the layout of one replica is null.
     `limit` is then the limit of the pool nearer to its maximum load, or `pools` if infeasible.
     """
@@ -65,10 +69,34 @@ class SweepRow(NamedTuple):
     power_w: float | None
     limit: str
     detail: str
+    usd_per_month: float | None
+    gpus_sure: int | None
+    chance: float | None
+    at_limits: dict[str, float | None]
 
 
-FIGURES = flat_names(SweepRow)[1:]
-NUMBERS = SweepRow._fields[2:-2]  # null for an infeasible combination
+OWN = ("varied", "feasible", "sizes", "limit", "detail", "at_limits")
+FIGURES = flat_names(SweepRow)[1:-1]
+NUMBERS = tuple(name for name in SweepRow._fields if name not in OWN)  # null for an infeasible combination
+
+
+class Percentile(NamedTuple):
+    """A percentile of a latency that a limit names."""
+
+    latency: Metric
+    statistic: str
+
+    @property
+    def column(self) -> str:
+        """Its name in JSON and CSV: ttft_p95_ms."""
+        return f"{self.latency}_{self.statistic}_ms"
+
+
+def percentiles(questions: Iterable[Question]) -> tuple[Percentile, ...]:
+    """The percentiles that limits of any of the questions name, in order."""
+    limits = [limit for question in questions for limit in question.target.limits.stated.items()]
+    named = {Percentile(latency, limit.statistic) for latency, limit in limits if limit.statistic != "mean"}
+    return tuple(sorted(named, key=lambda each: (LATENCIES.index(each.latency), each.statistic)))
 
 
 class Sweep(NamedTuple):
@@ -88,23 +116,32 @@ class Sweep(NamedTuple):
     schema: str = SCHEMA
 
 
-def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
-    """The row of a combination from its outcome."""
+def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -> SweepRow:
+    """The row of a combination from its outcome, with the latencies in the percentiles `named`."""
     best, question, (limit, reason) = outcome.answer, outcome.question, limit_and_reason(outcome)
     if best is None:
-        return _unserved(varied, limit, reason or "")
+        return _unserved(varied, limit, reason or "", named)
     own = {"varied": varied, "feasible": True, "limit": limit, "detail": ""}
-    return filled(SweepRow, figures_by_name(best, question), pools=shape(best) if question.space.pools else None, **own)
+    return filled(
+        SweepRow,
+        figures_by_name(best, question),
+        pools=shape(best) if question.space.pools else None,
+        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
+        chance=None if outcome.sure is None else outcome.sure.chance,
+        at_limits={each.column: mean_ms(best, f"{each.latency}_ms", question, each.statistic) for each in named},
+        **own,
+    )
 
 
-def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
+def row_of_faults(varied: dict[str, Any], error: InputError, named: Sequence[Percentile]) -> SweepRow:
     """The row of an invalid combination, with its faults."""
-    return _unserved(varied, INPUT, "; ".join(map(str, error.faults)))
+    return _unserved(varied, INPUT, "; ".join(map(str, error.faults)), named)
 
 
-def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
+def _unserved(varied: dict[str, Any], limit: str, detail: str, named: Sequence[Percentile]) -> SweepRow:
     nothing: dict[str, Any] = {**dict.fromkeys(NUMBERS), "sizes": NoSizes()}
-    return SweepRow(varied, False, **nothing, limit=limit, detail=detail)
+    at_limits = dict.fromkeys(each.column for each in named)
+    return SweepRow(varied, False, **nothing, limit=limit, detail=detail, at_limits=at_limits)
 
 
 def record(
@@ -143,13 +180,13 @@ def _column(name: str) -> str:
 
 def flat(row: SweepRow) -> dict[str, Any]:
     """A row as a flat mapping: varied values, then figures."""
-    figures = list(fields(row))[1:]
-    return {_column(name): value for name, value in row.varied.items()} | dict(figures)
+    figures = list(fields(row))[1:-1]
+    return {_column(name): value for name, value in row.varied.items()} | dict(figures) | row.at_limits
 
 
-def columns(varied: Iterable[str]) -> tuple[str, ...]:
-    """The CSV columns of a sweep over `varied` inputs."""
-    return (*map(_column, varied), *FIGURES)
+def columns(varied: Iterable[str], named: Iterable[Percentile]) -> tuple[str, ...]:
+    """The CSV columns of a sweep over `varied` inputs, with the percentiles that limits name."""
+    return (*map(_column, varied), *FIGURES, *(each.column for each in named))
 
 
 def cells(row: SweepRow) -> tuple[Any, ...]:
@@ -159,7 +196,7 @@ def cells(row: SweepRow) -> tuple[Any, ...]:
 
 def rows(record: Sweep) -> Rows:
     """A row for each combination, in order."""
-    return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
+    return Rows(tuple(record.rows[0]), [tuple(plain(list(row.values()))) for row in record.rows])
 
 
 def _stated(value: Any) -> str:
@@ -174,6 +211,7 @@ def _shape(row: dict[str, Any]) -> str | None:
 
 ANSWER = (
     quantities.GPUS._replace(shown="always"),
+    quantities.GPUS._replace(key="gpus_sure", heading="sure", shown="differs"),
     quantities.GPU._replace(shown="differs"),
     quantities.WEIGHTS._replace(shown="differs"),
     in_words("layout", "layout", _shape, shown="always"),
@@ -190,6 +228,16 @@ ANSWER = (
 )
 
 
+def _with_percentiles(column: Quantity, row: Mapping[str, Any]) -> Iterator[Quantity]:
+    """Yield a column and, of a latency, the percentiles that limits name."""
+    latency = column.key.removesuffix("ms")
+    names = [name for name in row if name.startswith(latency) and name != column.key and name.endswith("_ms")]
+    yield column._replace(heading=f"mean {column.heading}") if names else column
+    for name in names:
+        statistic = name.removeprefix(latency).removesuffix("_ms")
+        yield column._replace(key=name, heading=f"{statistic} {column.heading}")
+
+
 def sections(record: Sweep) -> Iterator[Section]:
     """Yield the number of feasible combinations, the first of these, and why others are infeasible."""
     part = f" of part {record.shard}" if record.shard else ""
@@ -200,7 +248,8 @@ def sections(record: Sweep) -> Iterator[Section]:
         Quantity(_column(name), name, _stated, is_number=not isinstance(values[0], str), shown="always")
         for name, values in record.varied.items()
     )
-    own = tuple(column for column in ANSWER if column.key not in record.varied)  # what is varied has its column
+    answer = [column for each in ANSWER for column in _with_percentiles(each, record.rows[0])]
+    own = tuple(column for column in answer if column.key not in record.varied)  # what is varied has its column
     spare = tuple(name for name in SPARE if name.lower() not in record.varied)
     yield Table((*varied, *own), record.rows, "/rows", spare=spare).cut(
         MOST_ROWS, "more row", "--verbose, --format csv"
@@ -219,6 +268,10 @@ def _asked(record: Sweep) -> Iterator[Line]:
             shared += found
     if shared:
         yield Line(", ".join(shared), "For all")
+    types = record.inputs.get("gpu_ids") or ()
+    if len(types) > 1:
+        each = f"--vary gpu={','.join(types)}" if len(types) <= FEW_TYPES else "--vary gpu=..."
+        yield Line(f"has the best of {len(types)} GPU types; {each} gives each type its own rows", "Each row")
 
 
 document = partial(Document, sections=sections, rows=rows)

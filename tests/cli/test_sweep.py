@@ -50,6 +50,11 @@ def estimate(capsys: Capsys, *arguments: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
+def _limits(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    limit = document["inputs"]["limits"][name]
+    return [] if limit is None else [limit]
+
+
 def check_as_estimated(row: dict[str, Any], document: dict[str, Any]) -> None:
     """Hold every figure of a row against an estimate."""
     assert row["feasible"] == document["feasible"]
@@ -66,7 +71,12 @@ def check_as_estimated(row: dict[str, Any], document: dict[str, Any]) -> None:
     assert row["requests_per_s_per_gpu"] == document["throughput"]["requests_per_s_per_gpu"]
     for name in ("ttft_ms", "itl_ms", "e2e_ms"):
         assert row[name] == document["latency"][name]["mean"], name
-    for name in ("usd_per_hour", "usd_per_million_output_tokens", "power_w"):
+        for statistic in {"p50", "p95", "p99"} & {limit["statistic"] for limit in _limits(document, name)}:
+            column = f"{name.removesuffix('_ms')}_{statistic}_ms"
+            assert row[column] == document["latency"][name][statistic], column
+    assert row["gpus_sure"] == document["deployment"]["gpus_sure"]
+    assert row["chance"] == (document["evidence"] or {}).get("chance")
+    for name in ("usd_per_hour", "usd_per_month", "usd_per_million_output_tokens", "power_w"):
         assert row[name] == document["cost"][name], name
 
 
@@ -474,7 +484,7 @@ def test_the_csv_is_as_kept(capsys: Capsys) -> None:
     asked = ["sweep", *SMALL, "--price", "2", "--vary", "isl=500,200000", "--vary", "rps=1,80", "--format", "csv"]
     assert run(asked) == 0
     # The form: predictions change as constants are refitted, and are held against `estimate` above.
-    text = re.sub(r"(?<=,)\d+\.\d+(?=,)", "a number", capsys.readouterr().out)
+    text = re.sub(r"(?<=,)\d+\.\d+(?=[,\r\n])", "a number", capsys.readouterr().out)
     path = GOLDEN / "sweep.csv"
     if os.environ.get("TESTS_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
