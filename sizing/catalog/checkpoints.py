@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from sizing.catalog.config.fields import WRAPPERS, spelled
 from sizing.catalog.config.quantisation import SECTIONS
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import hyphenated, only
+from sizing.specs.errors import Fault
 from sizing.specs.model import Checkpoint, CheckpointRules
 from sizing.specs.values import OneFile, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
@@ -44,6 +46,13 @@ class NameRules(OneFile, Sourced):
     renamed: dict[Text, Text]
     respelled: dict[Text, Text]
     quantisations: tuple[NamedQuantisation, ...]
+
+
+def as_format(fault: Fault, name: str) -> Fault:
+    """The fault of an unknown precision; where checkpoints are named by this format, as `awq`, it says to name one of them."""
+    like = next((each.precision for each in only(NameRules).quantisations if each.suffix == name.lower()), None)
+    by_name = "name a checkpoint in this format with -m instead"
+    return fault if like is None else replace(fault, nearest=fault.nearest or like, remedy=by_name)
 
 
 def without_organisation(name: str) -> str:

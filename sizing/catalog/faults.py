@@ -5,6 +5,7 @@ The words come from the declared types (`a whole number above 0`), so a new fiel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -12,7 +13,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from sizing.catalog.checkpoints import as_format
 from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
+from sizing.specs.units import parse_number
 from sizing.specs.values import RangeError
 
 _MAPPING = "a mapping of keys to values"
@@ -50,7 +53,8 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     quoted = _quoted(finding["input"], written)
     if kind == "literal_error":
         choices, given = list(_choices(annotation)), str(finding["input"])
-        return Fault(f"is not known: {quoted}", file, line, name, ", ".join(choices), nearest(given, choices))
+        unknown = Fault(f"is not known: {quoted}", file, line, name, ", ".join(choices), nearest(given, choices))
+        return as_format(unknown, given) if path[-1] == "precision" else unknown
     if kind in ("too_short", "too_long"):
         return Fault(f"must be {_expected(annotation)}, not of {len(finding['input']):,}", file, line, name)
     if kind == "finite_number":
@@ -58,7 +62,16 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
     hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
+    if kind in ("float_type", "int_type") and isinstance(finding["input"], str) and _is_number(finding["input"]):
+        hint = " as text (take it out of quotes)"
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(parse_number(text))
+    except ValueError:
+        return False
 
 
 def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Fault:

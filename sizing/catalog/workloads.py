@@ -88,7 +88,17 @@ def _spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFi
     try:
         return document, validate(Workload, document, at)
     except InputError as error:
-        raise explained(error, words) from None
+        faults = [*explained(error, words).faults, *_unknown_names(document, at)]
+        raise InputError(sorted(faults, key=lambda fault: fault.line or 0)) from None
+
+
+def _unknown_names(document: DataFile, at: FieldPath) -> list[Fault]:
+    """The faults of a workload's unknown model and GPU, which are looked up only where nothing else is wrong."""
+    stated: Any = document.data
+    for step in at:
+        stated = stated[step]
+    names = (("model", load_model), ("gpu", load_gpu)) if isinstance(stated, dict) else ()
+    return _unknown(document, (((*at, key), stated.get(key), load) for key, load in names))
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
@@ -284,7 +294,7 @@ def _looked_up(
         with collected(faults):
             members.append(_member(index, member, document, path, words))
     if faults:
-        faults += [fault for index, member in stated for fault in _unknown(index, member, document)]
+        faults += _unknown(document, (name for index, member in stated for name in _of_member(index, member)))
     return members, faults
 
 
@@ -332,22 +342,28 @@ def _is_fleet(path_or_name: str) -> bool:
         return False
 
 
-def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
-    """The faults of a member's unknown GPU, profile and model, at their lines."""
-    faults: list[Fault] = []
-    own = member.workload if isinstance(member.workload, dict) else {}
-    looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
-        ("gpu", member.gpu, load_gpu),
-        ("profile", member.profile, load_profile),
-        ("workload.model", own.get("model"), load_model),
-        ("workload.gpu", own.get("gpu"), load_gpu),
+LookUp = tuple[FieldPath, Any, Callable[[str], Any]]  # the place of a name, the name (or several), and what finds it
+
+
+def _of_member(index: int, member: Member) -> tuple[LookUp, ...]:
+    """The names of a member: its GPU, profile and model."""
+    own, at = member.workload if isinstance(member.workload, dict) else {}, ("fleet", index)
+    return (
+        ((*at, "gpu"), member.gpu, load_gpu),
+        ((*at, "profile"), member.profile, load_profile),
+        ((*at, "workload", "model"), own.get("model"), load_model),
+        ((*at, "workload", "gpu"), own.get("gpu"), load_gpu),
     )
-    for key, stated, load in looked_up:
-        at: FieldPath = ("fleet", index, *key.split("."))
+
+
+def _unknown(document: DataFile, names: Iterable[LookUp]) -> list[Fault]:
+    """The faults of unknown names, at their lines."""
+    faults: list[Fault] = []
+    for at, stated, load in names:
         wrong: list[Fault] = []
         if isinstance(stated, str) and stated.strip().lower() not in NOT_ONE:
             with collected(wrong):
-                for name in stated.split(",") if key.endswith("gpu") else (stated,):
+                for name in stated.split(",") if at[-1] == "gpu" else (stated,):
                     load(name.strip())
         faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
     return faults

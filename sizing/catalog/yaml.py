@@ -36,6 +36,7 @@ _NUMBER_STARTS = frozenset("+-.0123456789")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
+_INNER_PAIR = re.compile(r":\s+([^\s:#]+)\s*:\s+([^\s#]+)")  # as in `ttft: p95: 1s`
 _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 
 
@@ -257,4 +258,6 @@ def _syntax_fault(error: yaml.YAMLError, text: str, reading: _Reading) -> Fault:
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
     if "nesting" in problem:  # the parser looks ahead and has its own limit
         return Fault(_TOO_DEEP, file=file, line=line)
-    return Fault(f"is not valid YAML: {problem}", file=file, line=line)
+    inner = _INNER_PAIR.search(written) if problem.startswith("mapping values") else None
+    remedy = None if inner is None else f"write {inner[1]}:{inner[2]} without a blank, or put the value in quotes"
+    return Fault(f"is not valid YAML: {problem}", file=file, line=line, remedy=remedy)

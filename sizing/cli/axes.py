@@ -9,7 +9,7 @@ from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
 from sizing.question.fields import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
-from sizing.question.values import ALLOWED, comma_separated, numbers, positive
+from sizing.question.values import ALLOWED, comma_separated, numbers
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts
 
@@ -99,7 +99,6 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
         "precision": precisions_of,
         "profile": workloads.load_profile,
         "price": checked_price,
-        "gpus": lambda count: positive(count, field_of(option)),
     }
     for value in values:
         try:

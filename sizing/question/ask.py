@@ -47,7 +47,7 @@ from sizing.question.served import (
     extras_of,
     with_images,
 )
-from sizing.question.values import Part, check, positive
+from sizing.question.values import Part, check
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
@@ -125,17 +125,20 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
     ('meta-llama/Llama-3.1-70B-Instruct', 2.0)
     """
     named = _text("workload", workload)
-    question = question_of(named, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
+    known, unknown = _values(QUESTION_OPTIONS, options)
+    question = question_of(named, options_of(QUESTION_OPTIONS, known), unknown, pooled=True)
     return cautious(question, options.get("confidence"), options.get("conservative"))
 
 
-def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by parameter name, with lists as comma-separated text. Raises InputError with every unknown option."""
+def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> tuple[dict[str, Any], Part[None]]:
+    """The known options by parameter name, with lists as comma-separated text; and a part with the faults of the others."""
     known = [field.name for field in fields]
-    raise_any(Fault(NO_OPTION, field=name, nearest=nearest(name, known)) for name in options if name not in known)
+    others = [Fault(NO_OPTION, field=name, nearest=nearest(name, known)) for name in options if name not in known]
+    options = {name: value for name, value in options.items() if name in known}
     lists = {name for name, value in options.items() if isinstance(value, list | tuple) and name != "set"}
     joined = {name: ",".join(map(str, value)) if name in lists else value for name, value in options.items()}
-    return {name: _text(name, value) if name in NAMES else value for name, value in joined.items()}
+    texts = {name: _text(name, value) if name in NAMES else value for name, value in joined.items()}
+    return texts, Part(lambda: raise_any(others))
 
 
 def _text(name: str, value: object) -> str | None:
@@ -162,23 +165,22 @@ def question_of(
     that can be found, including those of `parts`.
     """
     names, data = look_up(workload, options, catalog=catalog), data or load_data()
-    budget = Part(lambda: positive(options.gpus, "--gpus"))
     grows = "planning.headroom" in options.fields
     growth = Part(lambda: raise_any([NO_GROWTH] if grows and names.workload.value.demand is None else []))
-    question = Part(lambda: resolved(names, names.workload.value, data, gpu_budget=budget.value), names.layers.by_field)
+    question = Part(lambda: resolved(names, names.workload.value, data), names.layers.by_field)
     checks = (decodes, rated) if pooled else (lambda workload: unpooled("this command", SEPARATE),)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
     idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
-    check(*parts, *names.parts, budget, growth, question, pools, idle)
+    check(*parts, *names.parts, growth, question, pools, idle)
     return with_origin(question.value, names, data, pools.value)
 
 
 def resolved(
-    names: Names, workload: Workload, data: Data, *, gpu_budget: int | None, caches: int = 1, traced: bool = False
+    names: Names, workload: Workload, data: Data, *, gpu_budget: int | None = None, caches: int = 1, traced: bool = False
 ) -> Question:
     """The question of a workload with the model and the engine of `names`.
 
-    `caches` is the number of prefix caches of the given replicas. The lengths of a `traced` load are checked where the trace
+    `gpu_budget` replaces the workload's. `caches` is the number of prefix caches of the given replicas. The lengths of a `traced` load are checked where the trace
     is read. Raises InputError for options that the task or the model does not have.
     """
     model = names.model.value
@@ -320,7 +322,8 @@ def ask_layout(**options: Any) -> Question:
     >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
     131072
     """
-    return layout_question(options_of(LAYOUT_OPTIONS, _values(LAYOUT_OPTIONS, options)))
+    known, unknown = _values(LAYOUT_OPTIONS, options)
+    return layout_question(options_of(LAYOUT_OPTIONS, known), unknown)
 
 
 def layout_question(options: Options, *parts: Part[Any]) -> Question:

@@ -68,7 +68,7 @@ QUESTION_OPTIONS = (
     Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
     Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Busiest time divided by the mean of the active hours.", DEMAND, "planning.peak_to_mean"),
     Field("mode", TEXT, ("--mode",), "How answers are used: streaming (tokens as they come), sequential (whole answers) or offline (no limits on latency).", DEMAND, "mode"),
-    Field("gpus", WHOLE, ("--gpus",), "GPUs that must be enough for the demand. Without a demand the answer is what these GPUs can serve.", DEMAND),
+    Field("gpus", WHOLE, ("--gpus",), "GPUs that must be enough for the demand. Without a demand the answer is what these GPUs can serve.", DEMAND, "gpus"),
     Field("mean_rps", NUMBER, ("--mean-rps",), "Demand: mean requests/s around the clock. --profile, --peak-to-mean or --percentile give the peak.", DEMAND, "demand.mean_requests_per_s"),
     Field("profile", TEXT, ("--profile",), "Load in each hour of the day: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
     Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the arrivals in a second, which are random (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
@@ -176,7 +176,6 @@ class Options:
     precision: str | None = None
     price: float | str | None = None
     provider: str | None = None
-    gpus: int | None = None
     faults: tuple[Fault, ...] = ()
     configured: frozenset[str] = frozenset()
 
@@ -256,11 +255,12 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     stated |= by_path
     flags |= {path: f"--set {path}" for path in by_path}
     given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
-    gpus, faults = values.get("gpus"), tuple[Fault, ...]()
+    faults = tuple[Fault, ...]()
     if "gpu" in given:
         named = given["gpu"]
         names = comma_separated(named) if isinstance(named, str) else named
-        given["gpu"], gpus, faults = _counted(names, gpus, {field.name for field in fields})
+        given["gpu"], gpus, faults = _counted(names, given.get("gpus"), {field.name for field in fields})
+        given |= {} if gpus is None else {"gpus": gpus}
     demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
     if set(demand) - OF_ITS_OWN:
@@ -269,7 +269,7 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
         given |= {f"demand.{name}": value for name, value in demand.items()}
     faults += twice
     prices = values.get("price"), values.get("provider")
-    return Options(given, flags, values.get("precision"), *prices, gpus, faults, frozenset(values.get(CONFIGURED, ())))
+    return Options(given, flags, values.get("precision"), *prices, faults, frozenset(values.get(CONFIGURED, ())))
 
 
 OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # details of a workload's demand that state none by themselves

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
-from sizing.catalog.checkpoints import NameRules
+from sizing.catalog.checkpoints import as_format
 from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import PriceRule
@@ -192,10 +192,12 @@ def look_up(
         given.setdefault("task", own_task)  # the checkpoint's task, unless an option or the workload states one
 
     def whole() -> Workload:
-        if found.faults:  # report the faults of options too
-            alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
+        if found.faults or stated("model") is None:  # report the faults of options too
+            left = NEEDS_A_FILE if found.faults else ()
+            alone = {field: value for field, value in given.items() if not field.startswith(left)}
             workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
+        _check_longest(found.value, given)
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
     found_gpus = Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single))
@@ -211,6 +213,17 @@ def look_up(
         contradictions=Part(lambda: raise_any(options.faults)),
         left_out=left_out,
     )
+
+
+def _check_longest(found: Found[Workload] | None, given: Mapping[str, Any]) -> None:
+    """Raise InputError for a stated length above the longest that the workload states."""
+    faults = []
+    for name in () if found is None else ("isl", "osl"):
+        stated, longest = given.get(f"tokens.{name}"), getattr(found.spec.tokens, f"{name}_max")
+        if isinstance(stated, int) and longest is not None and f"tokens.{name}_max" not in given and stated > longest:
+            what = f"{stated:,} is above the longest of the workload {found.id}, {longest:,} tokens ({name}_max)"
+            faults.append(Fault(what, field=f"--{name}", remedy=f"add --{name}-max"))
+    raise_any(faults)
 
 
 OF_MODEL = ("precision", "kv_precision", "optimisations.speculative", "optimisations.sparsity")  # stated of one model
@@ -308,14 +321,6 @@ def served_as(found: FoundModel, task: str | None) -> FoundModel:
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 
-BY_NAME = "name a checkpoint in this format with -m instead"
-
-
-def _of_checkpoints(name: str) -> str | None:
-    """The precision of checkpoints whose names end so, as `awq`; None where no checkpoints are named so."""
-    return next((each.precision for each in only(NameRules).quantisations if each.suffix == name), None)
-
-
 def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
     """The weight precisions of a comma-separated list; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
@@ -324,8 +329,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
     names = [name for part in comma_separated(text.lower()) for name in (known if part == ALL else (part,))]
     for name in names or ("",):
         if name not in known:
-            wrong, like = unknown(name, "weight precision", known, field="--precision"), _of_checkpoints(name)
-            faults.append(wrong if like is None else replace(wrong, nearest=wrong.nearest or like, remedy=BY_NAME))
+            faults.append(as_format(unknown(name, "weight precision", known, field="--precision"), name))
     raise_any(faults)
     if single and len(set(names)) > 1:
         raise InputError("looks at one precision at a time", field="--precision", allowed="one name")

@@ -285,15 +285,16 @@ def _seeing(model: Model, serving: Serving, positions: int) -> Model:
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
-    """The question of a workload, with defaults filled in and an empty space to search.
+    """The question of a workload, with defaults filled in and an empty space to search. `gpu_budget` replaces the workload's.
 
     Raises InputError where neither a demand nor a GPU budget is stated, and as `demand_of` does.
     """
     planning, demanded = workload.planning, demand_of(workload, defaults)
-    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
+    budget = workload.gpus if gpu_budget is None else gpu_budget
+    if workload.demand is None and budget is None and workload.mode != "offline":
         raise InputError("nothing says how much to serve", field="demand", allowed=DEMANDS)
     headroom = defaults.headroom if planning.headroom is None else planning.headroom
-    rules = Rules(planning.objective or "gpus", gpu_budget, headroom)
+    rules = Rules(planning.objective or "gpus", budget, headroom)
     habits = demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload))
     origin = Origin(workload, defaults, demanded=demanded, habits=habits)
     return Question(service, target_of(workload, defaults, demanded), rules, Space(), origin)

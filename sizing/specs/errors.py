@@ -119,7 +119,12 @@ def unknown(word: str, noun: str, known: Iterable[str], *, field: str | None = N
 
 
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
-    """The other known words most similar to `word`, joined by ` or `; None if nothing is close."""
-    lowered = {name.lower(): name for name in known if name != word}
-    hits = difflib.get_close_matches(word.lower(), list(lowered), n=count, cutoff=0.6)
-    return " or ".join(lowered[hit] for hit in hits) or None
+    """The other known words most similar to `word`, joined by ` or `; None if nothing is close.
+
+    A word with another first letter must be closer, because few people mistype that letter.
+    """
+    lowered, text = {name.lower(): name for name in known if name != word}, word.lower()
+    alike = difflib.get_close_matches(text, [name for name in lowered if name[:1] == text[:1]], n=count, cutoff=0.6)
+    close = difflib.get_close_matches(text, list(lowered), n=count, cutoff=0.75)
+    hits = sorted({*alike, *close}, key=lambda hit: -difflib.SequenceMatcher(None, hit, text).ratio())
+    return " or ".join(lowered[hit] for hit in hits[:count]) or None

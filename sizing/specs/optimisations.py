@@ -207,7 +207,8 @@ def _prefix(value: Any) -> Any:
                 "needs the hit rate too (hit, --prefix-hit), or turns: shared tokens are part of what is found in cache"
             )
         if "turns" not in value and "think_time_s" in value:
-            raise ValueError("think time (--think-time) is between turns: it needs turns (--turns)")
+            what = "a think time (--think-time) acts on concurrent users (--users) and on turns (--turns)"
+            raise ValueError(f"{what}; neither is stated: leave it out")
         if "routing" in value and not {"turns", "shared_tokens"} & value.keys():
             raise ValueError(
                 "routing (--prefix-routing) acts on turns (--turns) and shared prefixes (--prefix-shared); a plain hit rate is "

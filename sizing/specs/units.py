@@ -45,6 +45,7 @@ class Statistics(NamedTuple):
 
 
 STATISTICS = Statistics._fields
+_LOOSE_LIMIT = re.compile(rf"\s*({'|'.join(STATISTICS)})[\s=<]+([^:=<]+)", re.IGNORECASE)
 
 
 def parse_duration_s(text: str) -> float:
@@ -63,6 +64,8 @@ def parse_duration_s(text: str) -> float:
 
 def parse_limit(text: str) -> tuple[str, float]:
     """Read a latency limit into (statistic, seconds): `500ms` limits the mean, `p95:500ms` a percentile."""
+    if (loose := _LOOSE_LIMIT.fullmatch(text)) is not None:
+        raise ValueError(f"{text!r} has no colon: write {loose[1]}:{loose[2]}")
     statistic, _, duration = text.rpartition(":")
     statistic = statistic.strip().lower() or "mean"
     if statistic not in STATISTICS:

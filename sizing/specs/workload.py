@@ -334,12 +334,16 @@ def _with_result(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class Workload(Spec):
-    """One workload, a file of workloads/traffic or a user's own. `gpu` names one GPU type or several to compare."""
+    """One workload, a file of workloads/traffic or a user's own.
+
+    `gpu` names one GPU type or several to compare. `gpus` is the number of GPUs that must be enough.
+    """
 
     name: Text | None = None
     description: Text | None = None
     model: Text
     gpu: Annotated[tuple[Text, ...], BeforeValidator(_one_or_several)] = ()
+    gpus: Annotated[PositiveInt, AsNumber] | None = None
     precision: Annotated[Precision, AnyCase] | None = None
     kv_precision: Annotated[KvPrecision, AnyCase] = "auto"
     task: Annotated[Task, AnyCase] = GENERATE
