@@ -19,6 +19,7 @@ from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction
+from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded only where needed
@@ -115,6 +116,11 @@ class Answer:
     transfer: Transfer | None = None
     run: Run | None = None
 
+    def __repr__(self) -> str:
+        """Return the size and layout of each pool: a notebook shows answers by the dozen."""
+        shapes = (f"{each.gpus} x {each.replica.gpu_type.name} = {each.count} x {each.replica.layout}" for each in self.pools)
+        return f"<Answer {' + '.join(shapes)}>"
+
     @property
     def pool(self) -> Pool:
         """The only pool. Raises ValueError where there are two."""
@@ -168,6 +174,11 @@ class Answer:
         """Price of all GPUs per hour; None where a pool has no price."""
         prices = [pool.usd_per_hour for pool in self.pools]
         return None if None in prices else sum(price for price in prices if price is not None)
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """Price of all GPUs for a month around the clock; None where a pool has no price."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
@@ -298,6 +309,10 @@ class Outcome:
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
     even: bool = False
+
+    def __repr__(self) -> str:
+        """Return the first answer and how many others there are; `sizing.shown` has the figures."""
+        return f"<Outcome {self.best!r}, {max(0, len(self.answers) - 1)} others, {len(self.refusals)} refused>"
 
     @property
     def best(self) -> Answer | None:

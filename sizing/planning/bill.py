@@ -51,6 +51,9 @@ class Ways(NamedTuple):
 
 def check_ways(ways: Ways) -> None:
     """Raise InputError with every field of `ways` that has a wrong type or value."""
+    if not isinstance(ways, Ways):
+        allowed = "Ways(own=load_server('hgx-h100'), clouds=(('aws', 'on-demand'),), api=ApiPrices(...)), each optional"
+        raise InputError(f"{ways!r} is not allowed", field="ways", allowed=allowed)
     faults = [
         Fault(f"{pair!r} is not allowed", field="clouds", allowed="(provider, kind), as ('aws', 'on-demand')")
         for pair in ways.clouds
@@ -174,9 +177,13 @@ class Bill(NamedTuple):
     surely: CostOption | None = None
 
 
-def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
+RENTED = Ways()  # at the planning price
+
+
+def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> Bill:
     """Size each type of GPU separately and price it in every way; types without the requested prices are left out.
 
+    Without ways GPUs are rented at their planning price, as `llmsize cost` does without options.
     Separate pools are priced together, for each type of GPU or the types that they name. Raises InputError where no type has the
     requested prices, and where the owned servers are too small for a replica on every type.
 

@@ -115,6 +115,7 @@ RULES = (
     # options that a command lacks on purpose
     Rule("whatif", ("confidence", "conservative"), "has no meaning in whatif: no published runs have optimisations, so it compares sizes as predicted", "llmsize estimate --confidence"),
     Rule("curve", ("confidence", "conservative", "headroom"), "has no meaning for a curve, which sizes nothing", "llmsize estimate or compare"),
+    Rule("curve", ("gpus",), "has no meaning for a curve, whose layouts say how many GPUs each has; its first line is of 8 GPUs where replicas fill them", "without it"),
     Rule("memory", ("isl", "osl", "isl_max", "osl_max", "context"), "has no meaning for memory, which holds whole sequences", "--max-model-len: tokens of prompt and output together"),
     # plans and comparisons
     Rule("GPUs to replace", OF_DEMAND, "has no meaning with --replace, whose GPUs say what the demand is"),

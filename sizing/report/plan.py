@@ -173,12 +173,9 @@ def outlasts(reserved: Reserve, replicas_per_node: int) -> Iterator[Line]:
 
 
 def _used(record: PlanReport) -> str:
-    """Write how much of what the GPUs serve within the limits the load takes, at the peak and on average."""
+    """Write how much of the requests/s that the GPUs serve within the limits the load takes, at the peak and on average."""
     gpus = record.gpus or 0
-    asked = [each.demand for each in record.inputs["workloads"].values()]
-    unit = "users" if any(each.concurrent_users is not None for each in asked) else "requests/s"
-    unit = "in flight" if any(each.concurrency is not None for each in asked) else unit
-    of = f" of the most {unit} that {of_gpus(gpus)} {'serves' if gpus == 1 else 'serve'}"
+    of = f" of the most requests/s that {of_gpus(gpus)} {'serves' if gpus == 1 else 'serve'}"
     shares = ((record.utilisation_peak, "at the peak"), (record.utilisation_mean, "on average"))
     said = [f"{_share(share)}{{}} {when}" for share, when in shares if share is not None]
     return f"; the load is {', '.join(said)}".format(of, "") if said else ""

@@ -265,11 +265,11 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
 
 
 def _peak_share(answer: PlanAnswer, tenant: Tenant) -> float | None:
-    """The peak divided by the most that all replicas, reserve included, serve within the limits; None without a demand."""
+    """The peak's requests/s divided by the most that all replicas, reserve included, serve within the limits; None without a demand."""
     if answer.outcome.question.target.amount is None:
         return None
-    headroom = load_figures(answer.best, answer.outcome).headroom
-    return tenant.need.base / (tenant.size.replicas * (1 + headroom))
+    share = load_figures(answer.best, answer.outcome).share_of_max_requests_per_s
+    return share * tenant.need.base / tenant.size.replicas
 
 
 def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:

@@ -24,7 +24,7 @@ from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
-from sizing.specs.units import HOURS_PER_MONTH, MILLI
+from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
@@ -296,7 +296,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         **{f"{name}_ms": mean_ms(found, f"{name}_ms", question) for name in LATENCIES},
         "usd_per_hour": usd,
         "power_w": found.power_w,
-        "usd_per_month": None if usd is None else usd * HOURS_PER_MONTH,
+        "usd_per_month": found.usd_per_month,
         "usd_per_million_output_tokens": None
         if usd is None or pooled
         else cost.usd_per_million_tokens(usd, outputs_per_s),
