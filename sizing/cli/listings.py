@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -176,10 +178,30 @@ PRICE_COLUMNS = (
 TAKEN = "taken in answers"
 
 
+def _priced(name: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows of a GPU type, by any of its names, of a provider or of a model. Raises InputError without any."""
+    from sizing.catalog.profiles import load_gpu
+    from sizing.catalog.shelf import hyphenated
+    from sizing.specs.errors import InputError, nearest
+
+    word = hyphenated(name)
+    found = [row for row in rows if word in hyphenated(row[0]) or word == hyphenated(row[1])]
+    if found:
+        return found
+    with suppress(InputError):
+        id_ = load_gpu(name).id
+        found = [row for row in rows if row[0] == id_]
+    if not found:
+        allowed = "a GPU type, a provider or a model of llmsize prices"
+        near = nearest(name, list(dict.fromkeys(str(word) for row in rows for word in row[:2])))
+        raise InputError(f"no price of {name!r} is known", allowed=allowed, nearest=near)
+    return found
+
+
 def prices(
     name: Annotated[
         str | None,
-        typer.Argument(help="GPU type, provider, or part of a model's name. Without one, all prices are listed."),
+        typer.Argument(help="GPU type, provider, or part of a model's name; several with commas. Without one, all prices are listed."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -191,9 +213,8 @@ def prices(
     """
     from sizing.catalog import profiles
     from sizing.catalog.prices import among, api_offers, offers, typical_offer
-    from sizing.catalog.shelf import hyphenated
+    from sizing.question.values import Part, check, comma_separated
     from sizing.report.listings import Listing
-    from sizing.specs.errors import InputError
 
     rows: list[tuple[Any, ...]] = []
     for id_ in profiles.GPUS.ids:
@@ -207,11 +228,9 @@ def prices(
         of = offer.model
         priced = (None, of.input, of.output, offer.date, of.confidence, offer.source)
         rows.append((of.model, offer.provider, "API", "per token", *priced))
-    word = hyphenated(name or "")
-    found = [row for row in rows if word in hyphenated(row[0]) or word == hyphenated(row[1])]
-    if not found:
-        allowed = "a GPU type, a provider or a model of llmsize prices"
-        raise InputError(f"no price of {name!r} is known", allowed=allowed)
+    asked = [Part(partial(_priced, word, rows)) for word in comma_separated(name or "")]
+    check(*asked)
+    found = list(dict.fromkeys(row for each in asked for row in each.value)) if asked else rows
     # Addresses are too long for a terminal; JSON has them.
     columns = PRICE_COLUMNS if json else PRICE_COLUMNS[:-1]
     rows_shown = tuple(found if json else _of_one_price(row[:-1] for row in found))
