@@ -92,6 +92,29 @@ def test_unknown_options_are_told_all_at_once_with_the_nearest_name() -> None:
     ]
 
 
+def test_an_unknown_option_hides_no_other_mistake() -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        sizing.ask(gpu="h999", ttft="5", rsp=3)
+    assert [fault.field for fault in caught.value.faults] == ["rsp", "--ttft", "--model", "--gpu"]
+
+
+def test_a_length_above_the_longest_of_its_workload_names_it() -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        sizing.ask("rag", gpu="h100-sxm", isl=12_000)
+    assert [str(fault) for fault in caught.value.faults] == [
+        "--isl: 12,000 is above the longest of the workload rag, 6,000 tokens (isl_max); add --isl-max"
+    ]
+
+
+def test_cost_without_ways_is_of_rented_gpus() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm", isl=500, osl=100, rps=5)
+    bill = sizing.cost(question, simulated=False)
+    best = sizing.estimate(question, simulated=False).best
+    assert best is not None and bill.options[0].usd_per_month == pytest.approx(best.usd_per_month)
+    with pytest.raises(sizing.InputError, match="ways: None is not allowed; allowed: Ways"):
+        sizing.cost(question, None)  # type: ignore[arg-type]
+
+
 def test_a_layout_is_not_asked_for_a_demand() -> None:
     with pytest.raises(sizing.InputError, match="rps: is no option here"):
         sizing.ask_layout(model="llama-3.1-8b", gpu="h100-sxm", rps=3)

@@ -118,7 +118,9 @@ class Answer:
 
     def __repr__(self) -> str:
         """Return the size and layout of each pool: a notebook shows answers by the dozen."""
-        shapes = (f"{each.gpus} x {each.replica.gpu_type.name} = {each.count} x {each.replica.layout}" for each in self.pools)
+        shapes = (
+            f"{each.gpus} x {each.replica.gpu_type.name} = {each.count} x {each.replica.layout}" for each in self.pools
+        )
         return f"<Answer {' + '.join(shapes)}>"
 
     @property

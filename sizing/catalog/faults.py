@@ -5,7 +5,6 @@ The words come from the declared types (`a whole number above 0`), so a new fiel
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from sizing.catalog.checkpoints import as_format
+from sizing.catalog.yaml import scalar
 from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
-from sizing.specs.units import parse_number
 from sizing.specs.values import RangeError
 
 _MAPPING = "a mapping of keys to values"
@@ -62,16 +61,10 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
     hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
-    if kind in ("float_type", "int_type") and isinstance(finding["input"], str) and _is_number(finding["input"]):
+    as_text = kind in ("float_type", "int_type") and isinstance(finding["input"], str)
+    if as_text and type(scalar(finding["input"])) in (int, float):
         hint = " as text (take it out of quotes)"
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(parse_number(text))
-    except ValueError:
-        return False
 
 
 def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Fault:

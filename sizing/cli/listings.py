@@ -201,7 +201,9 @@ def _priced(name: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]
 def prices(
     name: Annotated[
         str | None,
-        typer.Argument(help="GPU type, provider, or part of a model's name; several with commas. Without one, all prices are listed."),
+        typer.Argument(
+            help="GPU type, provider, or part of a model's name; several with commas. Without one, all prices are listed."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -176,7 +176,13 @@ def question_of(
 
 
 def resolved(
-    names: Names, workload: Workload, data: Data, *, gpu_budget: int | None = None, caches: int = 1, traced: bool = False
+    names: Names,
+    workload: Workload,
+    data: Data,
+    *,
+    gpu_budget: int | None = None,
+    caches: int = 1,
+    traced: bool = False,
 ) -> Question:
     """The question of a workload with the model and the engine of `names`.
 

@@ -200,7 +200,9 @@ def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[lis
     if "gpus" not in options:
         allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
         remedy = f"write {plain[0]}"
-        fault = Fault(f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed, remedy=remedy)
+        fault = Fault(
+            f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed, remedy=remedy
+        )
     elif len(names) > 1:
         message = f"{text!r} counts GPUs of one type, and several are named"
         fault = Fault(message, field="--gpu", allowed="one type, or --gpus N")

@@ -8,6 +8,7 @@ import pytest
 
 from sizing.catalog.files import DataFile
 from sizing.catalog.workloads import OPTION, respelt
+from sizing.question.ask import ask
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.question.names import fleet_at, words, workload_at
 from sizing.specs.errors import InputError
@@ -72,16 +73,46 @@ def refused(text: str, folder: Path) -> list[str]:
 
 
 def test_a_fault_names_the_key_and_the_line_as_written(tmp_path: Path) -> None:
-    told = refused("model: m\nisl: 3\nosl: 2\ndemand:\n  rps: many\n", tmp_path)
+    told = refused("model: llama-3.1-8b\nisl: 3\nosl: 2\ndemand:\n  rps: many\n", tmp_path)
     assert len(told) == 1 and told[0].startswith("5: demand.rps: must be a number") and "'many'" in told[0]
 
 
 def test_a_field_stated_twice_is_refused(tmp_path: Path) -> None:
-    told = refused("model: m\ntokens: {isl: 3, osl: 2}\nisl: 4\n", tmp_path)
+    told = refused("model: llama-3.1-8b\ntokens: {isl: 3, osl: 2}\nisl: 4\n", tmp_path)
     assert told == ["3: isl: says the same as tokens.isl; state one of them"]
 
 
 def test_an_unknown_key_says_what_may_be_meant(tmp_path: Path) -> None:
-    told = refused("model: m\nisl: 3\nosl: 2\ngpus: 8\ndemand: {uzers: 5}\n", tmp_path)
-    assert "gpus: unknown key; give it as an option: --gpus" in told[0]
+    told = refused("model: llama-3.1-8b\nisl: 3\nosl: 2\nprice: 8\ndemand: {uzers: 5}\nregion: eu\n", tmp_path)
+    assert "price: unknown key; give it as an option: --price" in told[0]
     assert told[1].endswith("did you mean demand.concurrent_users?")
+    assert "region: unknown key" in told[2] and "did you mean" not in told[2]
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    """Names are looked up although something else is wrong, and each fault says what to write."""
+    text = "model: lama-3.1-8b\ngpu: h999\nrps: '5'\nisl: 1000x\nosl: 2\nttft: p95 500ms\nprecision: awq\n"
+    said = [
+        "1: model: unknown model 'lama-3.1-8b'; allowed: a name that `llmsize models` shows, or the path of a file; did you mean llama-3.1-8b?",
+        "2: gpu: unknown GPU 'h999'; allowed: a name that `llmsize gpus` shows, or the path of a file",
+        "3: rps: must be a number of at least 1e-06 and at most 1,000,000,000, not '5' as text (take it out of quotes)",
+        "4: isl: must be a whole number above 0 and at most 1,000,000,000,000, not '1000x'",
+        "6: ttft: 'p95 500ms' has no colon: write p95:500ms",
+    ]
+    told = refused(text, tmp_path)
+    assert told[:-1] == said and told[-1].endswith(
+        "; name a checkpoint in this format with -m instead; did you mean int4?"
+    )
+
+
+def test_a_limit_with_a_blank_after_its_colon_says_how_to_write_it(tmp_path: Path) -> None:
+    (told,) = refused("model: llama-3.1-8b\nttft: p95: 1s\n", tmp_path)
+    assert told.startswith("2: is not valid YAML") and told.endswith(
+        "write p95:1s without a blank, or put the value in quotes"
+    )
+
+
+def test_a_file_states_gpus_as_the_option_does(tmp_path: Path) -> None:
+    path = written("model: llama-3.1-8b\ngpu: h100-sxm\ngpus: 8\nisl: 500\nosl: 100\n", tmp_path)
+    assert ask(path) == ask(path, gpus=8) and ask(path).rules.gpu_budget == 8
+    assert ask(path, gpus=4).rules.gpu_budget == 4
