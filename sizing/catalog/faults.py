@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sizing.catalog.checkpoints import as_format
 from sizing.catalog.yaml import scalar
 from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
 from sizing.specs.values import RangeError
@@ -52,8 +51,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     quoted = _quoted(finding["input"], written)
     if kind == "literal_error":
         choices, given = list(_choices(annotation)), str(finding["input"])
-        unknown = Fault(f"is not known: {quoted}", file, line, name, ", ".join(choices), nearest(given, choices))
-        return as_format(unknown, given) if path[-1] == "precision" else unknown
+        return Fault(f"is not known: {quoted}", file, line, name, ", ".join(choices), nearest(given, choices))
     if kind in ("too_short", "too_long"):
         return Fault(f"must be {_expected(annotation)}, not of {len(finding['input']):,}", file, line, name)
     if kind == "finite_number":

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sizing.catalog.checkpoints import as_format
 from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
@@ -88,7 +89,12 @@ def _spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFi
     try:
         return document, validate(Workload, document, at)
     except InputError as error:
-        faults = [*explained(error, words).faults, *_unknown_names(document, at)]
+        _, line, name, precision = document.place((*at, "precision"))
+        told = (
+            as_format(fault, precision or "") if (fault.line, fault.field) == (line, name) else fault
+            for fault in explained(error, words).faults
+        )
+        faults = [*told, *_unknown_names(document, at)]
         raise InputError(sorted(faults, key=lambda fault: fault.line or 0)) from None
 
 
