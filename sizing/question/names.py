@@ -217,8 +217,10 @@ def look_up(
 
 def _check_longest(found: Found[Workload] | None, given: Mapping[str, Any]) -> None:
     """Raise InputError for a stated length above the longest that the workload states."""
+    if found is None:
+        return
     faults = []
-    for name in () if found is None else ("isl", "osl"):
+    for name in ("isl", "osl"):
         stated, longest = given.get(f"tokens.{name}"), getattr(found.spec.tokens, f"{name}_max")
         if isinstance(stated, int) and longest is not None and f"tokens.{name}_max" not in given and stated > longest:
             what = f"{stated:,} is above the longest of the workload {found.id}, {longest:,} tokens ({name}_max)"
