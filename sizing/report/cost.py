@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,6 +40,7 @@ from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import (
+    ASSUMED,
     DERIVED,
     EXPLAINS,
     few,
@@ -54,10 +54,10 @@ from sizing.report.parts.screen import (
 from sizing.specs.bands import ErrorBand
 
 FULL_USE = "usd_per_1k_requests.full_use"
-DIGITS = 2  # of a break-even, which rests on a predicted rate
 POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
-FIRST_PAYS = 10  # a short screen leaves the first break-even out after all other spare lines
+FIRST_PAIRS, MOST_PAIRS = 2, 4  # of ways to pay, that a screen keeps longest, and that it has at most
+PAIR = ASSUMED + 1  # the rank of the first pairs among spare lines
 BY_POOL = "input tokens bear the cost of the prefill pool, output tokens that of the decode pool"
 NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
@@ -73,9 +73,10 @@ class CostInputs(NamedTuple):
 
 
 class SureCost(NamedTuple):
-    """What the sure number of GPUs costs in the way that `basis` names, at the same load."""
+    """What the sure number of GPUs costs in the way that `basis` names, at the same load; `units` hold them."""
 
     gpus: int
+    units: int | None
     usd_per_hour: float
     usd_per_month: float
     usd_per_year: float
@@ -272,39 +273,49 @@ def sections(record: CostReport) -> Iterator[Section]:
     yield ways.table(record.options, "/options", crowded=True)
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs.of_question))
     known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
-    facts = [*_pays(record), Line(_load(record), "Load"), *_at_full_use(record)]
+    facts = [*_pays(record), *_load(record), *_at_full_use(record)]
     facts += few("Left out", record.problems, "GPU type")
     yield Facts((*facts, *replica, *known, following(DERIVED, *([] if record.explanations else [EXPLAINS]))))
 
 
 def _pays(record: CostReport) -> Iterator[Line]:
-    """Yield the first break-even, and the number of the others where the screen has room."""
-    first, *others = (*few("Pays", tuple(_paying(record)), "way", 1), Line(""))
-    lines = (first._replace(spare=FIRST_PAYS), *(line._replace(spare=1) for line in others))
-    yield from (line for line in lines if line.text)
+    """Yield the break-even of each pair of ways. A screen that is too short keeps the first pairs, then what is assumed."""
+    found = few("Pays", tuple(ways.paying(record.break_even, record.options)), "pair of ways", MOST_PAIRS)
+    yield from (line._replace(spare=PAIR if at < FIRST_PAIRS else ASSUMED - 1) for at, line in enumerate(found))
 
 
 def _at(record: CostReport) -> str:
     return ways.LOADS[record.load or "mean_load"]
 
 
+def _cheapest(record: CostReport) -> CostOption:
+    return min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
+
+
 def _headline(record: CostReport) -> str:
-    top = record.options[0]
-    per_1k, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
-    each += f" at {_at(record)}"
-    if per_1k.full_use != per_1k.at_load:
-        of = "" if top.gpus is None else f" of all {plural(top.gpus, 'GPU')}" if top.gpus > 1 else " of the GPU"
-        each += f", {rounded_usd(per_1k.full_use)} at full use{of}"
-    size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
-    if top.units is not None and top.kind == "own":
-        size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
-    least = min(option.usd_per_1k_requests.at_load for option in record.options)
-    first = f", the cheapest of {len(record.options)}" if len(record.options) > 1 and per_1k.at_load == least else ""
-    sure, of_sure = record.sure, ""
+    """The cheapest way, and what it costs."""
+    least, count = _cheapest(record), len(record.options)
+    of = f", cheapest of {count}" if count > 1 else ""
+    each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests"
+    return f"{least.name}: {rounded_usd(least.usd_per_year)} a year, {each}{of}"
+
+
+def _held(record: CostReport) -> Iterator[Line]:
+    """Yield the servers or instances of the first way, what is paid upfront, and what the sure number of GPUs takes."""
+    top, sure = record.options[0], record.sure
+    each = top.gpus_per_unit or 0
+    if top.units is None or (each == 1 and sure is None):
+        return
+    called = "server" if top.kind == "own" else "instance"
+    held = plural(top.units, called if each > 1 else "GPU")
+    if top.upfront_usd is not None:
+        held += f", {rounded_usd(top.upfront_usd)} upfront"
     if sure is not None and not is_to_measure(top.gpus or sure.gpus, sure.gpus, record.evidence):
-        usd = rounded_usd(sure.usd_per_year) if sure.usd_per_year != top.usd_per_year else "the same"
-        of_sure = f", {usd} with the {plural(sure.gpus, 'GPU')} to be sure"
-    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}{of_sure}; {each}"
+        units = sure.units or 0
+        count = plural(units, called) if each > 1 else plural(sure.gpus, "GPU")
+        more = f"{count} to be sure, {rounded_usd(sure.usd_per_year)} a year"
+        held += f"; {'enough to be sure, too' if units == top.units else more}"
+    yield Line(f"{top.name}: {held}")
 
 
 def _sized(record: CostReport) -> tuple[int, str, str, int | None]:
@@ -324,33 +335,38 @@ def _answer(record: CostReport) -> Iterator[Line]:
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
     known = SureOf(gpus, gpus_sure, record.confidence, record.evidence, limited, by_rate, gpu)
     yield from known.lines()
-    if len(record.options) > 1:
-        least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-        if least.name != record.basis:
-            yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
+    yield from _held(record)
     band = record.bands.get(FULL_USE)
     if band is not None and band.low < band.high:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
         yield Line(f"Likely range: {span}, in 8 of 10 {runs_of(record.evidence)}", spare=1)
 
 
-def _load(record: CostReport) -> str:
-    gpus = _sized(record)[0]
+def _load(record: CostReport) -> Iterator[Line]:
+    """Yield the load that is paid for, and what the GPUs can serve."""
+    rate = f"{_rates(record)} requests/s"
+    if "," not in rate:
+        rate += f" = {number((record.load_requests_per_s or 0.0) * SECONDS_PER_DAY)} a day"
+    if record.load == "as_sized":
+        yield Line(f"{rate}, full use around the clock: no demand is given", "Load")
+    elif record.load == "stated_demand":
+        yield Line(f"{rate}, day and night (real hours: --profile)", "Load")
+    else:
+        how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
+        users = record.inputs.of_question.demand.concurrent_users
+        if users is not None:
+            how = f"{number(users)} users are those at the peak of the active hours"
+        of = f" ({how})" if how else ""
+        yield Line(f"mean {rate}{of}; sized for {number(record.sized_to_mean)} times as much", "Load")
+    gpus, top = _sized(record)[0], record.options[0]
     full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)
-    top = record.options[0]
     if top.gpus is not None and top.gpus != gpus:
         full += f", the {top.gpus:,} that you pay for {number(top.capacity_requests_per_s)}/s"
-    if record.load == "as_sized":
-        return f"{full}, which is served around the clock: no demand is given"
-    how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
-    users = record.inputs.of_question.demand.concurrent_users
-    if users is not None:
-        how = f"{number(users)} users are those at the peak of the active hours"
-    rate = f"{_rates(record)} requests/s" + (f" ({how})" if how else "")
-    if record.load == "stated_demand":
-        return f"{rate}, {ways.LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
-    return f"mean {rate}; sized for {number(record.sized_to_mean)} times as much; {full}"
+    per_1k = top.usd_per_1k_requests
+    if per_1k.full_use != per_1k.at_load:
+        full += f": {rounded_usd(per_1k.full_use)} per 1,000 requests if so used day and night"
+    yield Line(full, " ", spare=6)
 
 
 def _at_full_use(record: CostReport) -> Iterator[Line]:
@@ -370,39 +386,6 @@ def _rates(record: CostReport) -> str:
     if len(set(rates.values())) < 2:
         return number(record.load_requests_per_s)
     return ", ".join(f"{rate} ({gpu})" for gpu, rate in rates.items())
-
-
-def _paying(record: CostReport) -> Iterator[str]:
-    """Yield from which load on the first way to pay costs no more than each other one."""
-    first = record.options[0].name
-    yield from (f"{first} {when_cheaper(pair)}" for pair in record.break_even if pair.one == first)
-
-
-def when_cheaper(pair: BreakEven) -> str:
-    """Write from which load on one way to pay costs no more than another."""
-    stays, other = pair.requests_per_day, pair.other
-    if stays == 0:
-        return f"costs no more than {other} at any load"
-    first = pair.first_requests_per_day
-    if stays is not None and first is not None and first < stays:
-        starts = f"from {_a_day(first)} on" if first > 0 else "at low loads"
-        return f"costs less than {other} {starts}, except where the last server or instance is nearly idle; at any load from {_a_day(stays)} on"
-    if stays is not None:
-        return f"costs less than {other}: from {_a_day(stays)} on"
-    if pair.first_requests_per_day is None:
-        return f"never costs less than {other}"
-    last = pair.last_requests_per_day
-    if last is None:
-        return f"costs less than {other} at some loads, more at others, as whole units fill"
-    here = "here it costs " + ("less" if pair.cheaper_at_this_load == pair.one else "more")
-    return f"costs less than {other} only at some loads, all below {_a_day(last)}; {here}"
-
-
-def _a_day(requests_per_day: float) -> str:
-    """Write a load, rounded up, so that what holds from it on, or above it, does."""
-    step = 10 ** (math.floor(math.log10(requests_per_day)) + 1 - DIGITS)
-    up = math.ceil(requests_per_day / step - 1e-9) * step
-    return f"{number(up, DIGITS)} requests a day ({number(up / SECONDS_PER_DAY, DIGITS)}/s)"
 
 
 def figure(record: CostReport) -> Figure:
@@ -426,7 +409,7 @@ def figure(record: CostReport) -> Figure:
 
     def crossing(pair: BreakEven, load: float) -> Series:
         stays = pair.requests_per_day is not None
-        name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
+        name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, ways.DIGITS)} a day"
         return Series(name, over(pair.one, np.array([load])), hollow=not stays, look="points")
 
     i = record.inputs.of_question

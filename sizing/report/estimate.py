@@ -375,10 +375,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     yield from doubts(found, d.gpu, _limited(record), said=to_measure, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
-        keep = screen.KEEP[screen.kept_by_runs(limited, by_rate)]
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
         runs = screen.similar(found.own, any_gpu=found.any_gpu)
-        yield Line(f"Prediction alone: {fewer}, but fewer than half of {runs} {keep} with them")
+        yield Line(f"Prediction alone: {fewer}, enough in under half of {runs}")
 
 
 def _limited(record: Estimate) -> Iterator[LimitedLatency]:

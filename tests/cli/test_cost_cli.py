@@ -15,7 +15,7 @@ import pytest
 from sizing.cli.main import run
 from sizing.formats.text import SCREEN
 from sizing.planning.bill import BreakEven
-from sizing.report.cost import when_cheaper
+from sizing.report.parts.ways import when_cheaper
 
 SMALL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--ttft", "500ms", "--no-verify")
 # The call centre of NVIDIA's course: 28.539 requests/s on average, 7 times that at the peak.
@@ -142,8 +142,7 @@ def test_a_rate_without_a_mean_is_that_rate_around_the_clock(capsys: pytest.Capt
     assert any(a["what"] == "load" and "stated demand" in a["value"] for a in found["assumptions"])
     assert run(["cost", *SMALL, "--rps", "0.5", "--own", server, "--api", "1,3"]) == 0
     table = " ".join(capsys.readouterr().out.split())
-    assert "Cheapest: API at $1 / $3, $41,000 a year" in table
-    assert "the stated demand around the clock" in table
+    assert table.startswith("API at $1 / $3: $41,000 a year, ")
     assert "--profile" in table
 
 
@@ -363,8 +362,10 @@ def test_what_finance_asks_first_stands_on_the_screen(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     said = " ".join(shown.split())
     assert shown.count("\n") <= SCREEN
-    of_a_server = "$285,000 a server, written off over 4 years, 0 % interest, licence $0 a GPU each year"
-    assert f"{of_a_server}, 5 % of a person's time a server, 100 % uptime" in said
+    of_a_server = "$285,000 a server, 10 % more for the network, written off over 4 years, 0 % interest"
+    assert f"{of_a_server}, hosting $3,000 a year, licence $0 a GPU, 5 % of a person, electricity $0.12/kWh, 100 % uptime" in said
+    assert "own (HGX H100) costs no more than AWS at any load" in said and "costs less than API at $1 / $3 from" in said
+    assert " months" in said and "$940,500 upfront" in said.replace("$941,000", "$940,500"), "3 servers of $285,000 and the network"
     assert run(["cost", *CALLS, "--own", server]) == 0  # what its file states is not assumed
     said = " ".join(capsys.readouterr().out.split())
     assert "0 % interest, 100 % uptime" in said and "written off" not in said and "$320,000 a server" not in said
@@ -443,7 +444,7 @@ def test_the_sure_count_has_a_price_beside_that_of_the_expected_count(capsys: py
     assert sure["gpus"] == found["deployments"][0]["gpus_sure"] > gpus
     assert sure["usd_per_year"] == pytest.approx(found["usd_per_year"] * sure["gpus"] / gpus)  # rented one by one
     assert sure["usd_per_month"] == pytest.approx(sure["usd_per_year"] / 12)
-    assert f"with the {sure['gpus']} GPUs to be sure; " in " ".join(screen_of(capsys, *BUSY).split())
+    assert f"; {sure['gpus']} GPUs to be sure, " in " ".join(screen_of(capsys, *BUSY).split())
     assert asked(capsys, *BUSY, "--confidence", "90%")["sure"] is None, "the answer is sure already"
 
 
@@ -453,7 +454,8 @@ def test_verbose_does_not_point_at_itself(capsys: pytest.CaptureFixture[str]) ->
     assert "--verbose" not in whole and "Next      --explain derives it" in whole
     found, said = asked(capsys, *ways), " ".join(whole.partition("figures ")[0].split())
     assert len(found["break_even"]) == 4
-    assert said.count("own (HGX H100) costs ") + said.count("own (HGX H100) never costs ") == len(found["break_even"])
+    (pays,) = [line for line in said.split("Load  ")[0].split("Pays ")[1:]]
+    assert all(pair["other"].removesuffix(", following the load") in pays for pair in found["break_even"])
     assert "Next  " not in screen_of(capsys, *ways, "--explain")
 
 
@@ -477,9 +479,9 @@ def test_five_ways_with_two_notes_fit_a_screen(capsys: pytest.CaptureFixture[str
 def test_a_break_even_says_where_a_way_first_pays_and_where_it_always_does() -> None:
     """One server, full at 600,000 a day, pays from 387,000 on; the second one does not until 773,000."""
     pair = BreakEven("own", "API", 773_000.0, 387_000.0, None, None, "own", 34.0, None)
-    said = when_cheaper(pair)
-    assert "from 390,000 requests a day" in said and "at any load from 780,000 requests a day" in said
-    assert "from 780,000" in when_cheaper(pair._replace(first_requests_per_day=773_000.0))
+    said = when_cheaper(pair, 1.0)
+    assert "from 780,000 requests a day (9.0/s) on; at some lower loads too, the first at 390,000 requests a day" in said
+    assert "lower" not in when_cheaper(pair._replace(first_requests_per_day=773_000.0), 1.0)
 
 
 def test_a_load_around_the_clock_assumes_no_hours_of_users(capsys: pytest.CaptureFixture[str]) -> None:

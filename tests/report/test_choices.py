@@ -89,10 +89,10 @@ def said(gpus: int, gpus_sure: int | None, *, own: bool = False, without: int | 
 
 def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:
     most = int(RULES.measure_first * 12)
-    assert f"{most} GPUs: at least 90 %" in said(12, most) and "measure" not in said(12, most)
+    assert f", {most} in 90 % or more" in said(12, most) and "measure" not in said(12, most)
     far = said(12, most + 1)
     assert "measure one replica first (llmsize import, then llmsize calibrate)" in far
-    assert f"{most + 1}" not in far and "12 GPUs: 60 %" in far
+    assert f"{most + 1}" not in far and "12 GPUs keep the limits in 60 %" in far
     assert "measure one replica first" in said(12, None)
     assert "measure" not in said(12, most + 1, own=True), "own runs are measured"
 

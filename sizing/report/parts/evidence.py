@@ -173,7 +173,8 @@ class SureOf(NamedTuple):
         known = filled(ConfidentSize, found, gpus=self.gpus_sure, confidence=self.confidence)
         keeps = screen.kept_by_runs(self.limited, self.by_rate)
         unsized = is_to_measure(gpus_without or self.gpus, self.gpus_sure, found)
-        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, measured_first=unsized)
+        first = screen.MEASURE_FIRST if unsized else ""
+        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, first)
         if found.surer is not None:
             yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
 

@@ -26,17 +26,18 @@ OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
 MEASURE_FIRST = "measure one replica first (llmsize import, then llmsize calibrate)"
-TOO_FAR_APART = f"they are too far apart for a sure count: {MEASURE_FIRST}"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
 KEEP = {LIMITS_HOLD: "keep the limits", RATE_KEPT: "keep the rate", SERVED: "serve the demand"}
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
+ASSUMED = 9  # the rank among spare lines of what is assumed
 MOST_LINES = 3  # for each of: alternatives, refusals
 MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
-PRICE, SERVER_PRICE, SERVER_LICENCE = "price", "server, price", "server, licence"
+PRICE, SERVER_PRICE = "price", "server, price"
+SERVER_HOSTING, SERVER_LICENCE = "server, hosting", "server, licence"
 IMAGE_ENCODER = "image encoder"
 ASKABLE = {  # assumptions that a user could have stated, by the names of options
     "think time": "think time {} s",
@@ -46,16 +47,19 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
     PRICE: "{} per GPU-hour",
     UNSOLD: "without {}: the provider sells none",
     SERVER_PRICE: "{} a server",
+    "server, network share": "{} more for the network",
     "server, depreciation years": "written off over {} years",
     "server, interest rate": "{} interest",
-    SERVER_LICENCE: "licence {} a GPU each year",
-    "server, staff share": "{} of a person's time a server",
+    SERVER_HOSTING: "hosting {} a year",
+    "server, usd per kwh": "electricity ${}/kWh",
+    "server, staff share": "{} of a person",
+    SERVER_LICENCE: "licence {} a GPU",
     "server, uptime": "{} uptime",
     "own runs of another version": "own runs of {}",
 }
 HABITS = ("requests per user per day", "active hours", "peak to mean")
-MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
-SHARES = ("server, interest rate", "server, staff share", "server, uptime")
+MONEY = (SERVER_PRICE, SERVER_HOSTING, SERVER_LICENCE)  # of a server, written in $; its shares in %
+SHARES = ("server, network share", "server, interest rate", "server, staff share", "server, uptime")
 BORROWED, STATED = "borrowed", "as stated in"
 NEXT = "--verbose shows the rest"
 EXPLAINS = "--explain derives it"
@@ -179,21 +183,15 @@ def kept(limited: bool, verified: bool) -> str:
 
 
 def sure(
-    gpus: int,
-    found: ConfidentSize,
-    keeps: str,
-    without: str = "",
-    layout: str | None = None,
-    *,
-    measured_first: bool = False,
+    gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout: str | None = None, first: str = ""
 ) -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
     The share of runs that the expected number suffices in is said wherever it is known.
 
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
-    replica of the sure number, if it is another than the answer's. A sure number that no buyer can use is left out where a
-    replica is better `measured_first`; with all details it is there.
+    replica of the sure number, if it is another than the answer's. `first` is what is better done before a sure number that no
+    buyer can use, which is left out then; with all details it is there.
     """
     shape = "" if layout is None else f" (as {layout})"
     more = f"; {without} without --confidence" if without else ""
@@ -203,29 +201,31 @@ def sure(
     runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
     if found.gpus is None:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
-        first = f"; {MEASURE_FIRST}" * measured_first
-        return Line(f"{count}{odds}; no count is sure, {found.why_not}{first}{more}")
+        return Line(f"{count}{odds}; no count is sure, {found.why_not}{f'; {first}' if first else ''}{more}")
+    alike = similar(found.own, any_gpu=found.any_gpu)
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         if layout is None and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
-        first = f"; as runs differ widely, {MEASURE_FIRST}" * measured_first
-        said = f"{count}{shape}: {share} of {similar(found.own, any_gpu=found.any_gpu)} {KEEP[keeps]}{more}{first}"
+        far = f"; as runs differ widely, {first}" if first else ""
+        said = f"{count}{shape} {_keep(keeps, gpus)} in {share} of {alike}{more}{far}"
         return Line(said, detailed=(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}",))
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
     detail = f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}"
-    shares = [(plural(found.gpus, "GPU") + shape, share)]
-    if found.chance is not None:
-        shares.insert(0, (count, percent(found.chance)))
-    (first, of_first), *others = shares
-    if measured_first:
-        others, more = [], f"; {TOO_FAR_APART}{more}"
-    parts = [
-        f"{first}: {of_first} of {similar(found.own, any_gpu=found.any_gpu)} {KEEP[keeps]}",
-        *(f"{one}: at least {of}" for one, of in others),
-    ]
-    return Line("; ".join(parts) + more, detailed=(detail,))
+    sure_of = f"{found.gpus:,}{shape} in {share} or more"
+    if found.chance is None:
+        said = f"{plural(found.gpus, 'GPU')}{shape} {_keep(keeps, found.gpus)} in {share} of {alike}"
+    else:
+        said = f"{count} {_keep(keeps, gpus)} in {percent(found.chance)} of {alike}" + ("" if first else f", {sure_of}")
+    far = f"; they are too far apart for a sure count: {first}" if first else ""
+    return Line(f"{said}{far}{more}", detailed=(detail,))
+
+
+def _keep(keeps: str, gpus: int) -> str:
+    """Write that `gpus` keep what runs keep."""
+    verb, _, what = KEEP[keeps].partition(" ")
+    return f"{verb}s {what}" if gpus == 1 else f"{verb} {what}"
 
 
 def served(found: ConfidentSize, limited: bool, without: float | None) -> Iterator[Line]:
@@ -408,7 +408,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     kernels = len(borrowed) - len(encoders)
     texts = [*encoders, *said, *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
-        yield Line(", ".join(texts), "Assumed", DIM, spare=9)
+        yield Line(", ".join(texts), "Assumed", DIM, spare=ASSUMED)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:

@@ -1,12 +1,16 @@
-"""Ways to pay, predicted or measured: the load of their figures, and a table of them."""
+"""Ways to pay, predicted or measured: the load of their figures, a table of them, and where one costs less than another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from sizing.formats.view import Quantity, Table, in_words
 from sizing.formats.words import number, rounded_usd
+from sizing.planning.bill import BreakEven
+from sizing.planning.break_even import SECONDS_PER_DAY
+from sizing.planning.cost import REQUESTS
 from sizing.planning.offers import CostOption
 from sizing.planning.usage import LoadKind
 from sizing.report.parts import quantities
@@ -16,6 +20,8 @@ LOADS: dict[LoadKind, str] = {
     "stated_demand": "the stated demand around the clock",
     "as_sized": "full use of the replicas sized",
 }
+DIGITS = 2  # of a break-even, which rests on a predicted rate
+OTHER, FOLLOWING = "{other}", ", following"
 FOLLOWS, PER_GPU_HOUR = "same, following the load", " per GPU-hour"
 
 
@@ -60,3 +66,51 @@ def _count(option: CostOption) -> str | None:
     if option.follows_load:
         return f"{number(option.mean_gpus)} mean"
     return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
+
+
+def paying(pairs: Sequence[BreakEven], options: Sequence[CostOption]) -> Iterator[str]:
+    """Yield a sentence for each way to pay and the other ways that it compares with alike."""
+    at_scale = {o.name: REQUESTS * min(curve.usd_per_request_at_scale for curve in o.curves) for o in options}
+    alike: dict[str, list[BreakEven]] = {}
+    for pair in sorted(pairs, key=lambda pair: FOLLOWING in pair.one + pair.other):
+        said = f"{pair.one} {when_cheaper(pair._replace(other=OTHER), at_scale[pair.one])}"
+        alike.setdefault(said, []).append(pair)
+    for said, found in alike.items():
+        names = [pair.other for pair in found]
+        kept = [pair for pair in found if pair.other.partition(FOLLOWING)[0] not in set(names) - {pair.other}]
+        others = " and ".join(pair.other for pair in kept)
+        yield said.replace(OTHER, others.replace(FOLLOWING, " following")) + _paid_back(kept)
+
+
+def _paid_back(pairs: Sequence[BreakEven]) -> str:
+    """After how many months at this load a purchase costs no more than each other way; nothing where it never does."""
+    months = [number(pair.months, DIGITS) for pair in pairs if pair.months is not None]
+    late = "; later than it is written off" if any(pair.months and pair.months_reason for pair in pairs) else ""
+    return f"; paid back in {' and '.join(months)} months{late}" if months else ""
+
+
+def when_cheaper(pair: BreakEven, at_scale_usd: float) -> str:
+    """Write from which load on one way to pay, which costs `at_scale_usd` per 1,000 requests if always full at the peak, costs less than another."""
+    first, stays, last, other = (
+        pair.first_requests_per_day, pair.requests_per_day, pair.last_requests_per_day, pair.other
+    )  # fmt: skip
+    if stays == 0:
+        return f"costs no more than {other} at any load"
+    if stays is not None:
+        earlier = f"; at some lower loads too, the first at {_a_day(first)}" if first and first < stays else ""
+        return f"costs less than {other} from {_a_day(stays)} on{earlier}"
+    if first is None:
+        full = f"even full at every peak it costs {rounded_usd(at_scale_usd)} per 1,000 requests"
+        return f"costs more than {other} at any load: {full}"
+    less = pair.cheaper_at_this_load == pair.one
+    here = f"costs {'less' if less else 'more'} than {other} at this load"
+    if last is None:
+        return f"{here}; at others it changes, as whole units fill"
+    return f"{here}, {'but' if less else 'and'} more from {_a_day(last)} on"
+
+
+def _a_day(requests_per_day: float) -> str:
+    """Write a load, rounded up, so that what holds from it on, or above it, does."""
+    step = 10 ** (math.floor(math.log10(requests_per_day)) + 1 - DIGITS)
+    up = math.ceil(requests_per_day / step - 1e-9) * step
+    return f"{number(up, DIGITS)} requests a day ({number(up / SECONDS_PER_DAY, DIGITS)}/s)"
