@@ -312,7 +312,7 @@ def _held(record: CostReport) -> Iterator[Line]:
         held += f", {rounded_usd(top.upfront_usd)} upfront"
     if sure is not None and not is_to_measure(top.gpus or sure.gpus, sure.gpus, record.evidence):
         units = sure.units or 0
-        count = plural(units, called) if each > 1 else plural(sure.gpus, "GPU")
+        count = f"{units:,}" if each > 1 else plural(sure.gpus, "GPU")
         more = f"{count} to be sure, {rounded_usd(sure.usd_per_year)} a year"
         held += f"; {'enough to be sure, too' if units == top.units else more}"
     yield Line(f"{top.name}: {held}")
@@ -356,8 +356,9 @@ def _load(record: CostReport) -> Iterator[Line]:
         users = record.inputs.of_question.demand.concurrent_users
         if users is not None:
             how = f"{number(users)} users are those at the peak of the active hours"
-        of = f" ({how})" if how else ""
-        yield Line(f"mean {rate}{of}; sized for {number(record.sized_to_mean)} times as much", "Load")
+        sized = f"sized for {number(record.sized_to_mean)} times as much"
+        derived = (f"mean {rate} ({how}); {sized}",) if how else None
+        yield Line(f"mean {rate}; {sized}", "Load", detailed=derived)
     gpus, top = _sized(record)[0], record.options[0]
     full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)

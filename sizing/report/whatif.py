@@ -32,9 +32,10 @@ from sizing.report.parts.quantities import ITL, TTFT, at_limit, of_task
 from sizing.report.parts.question import Inputs, inputs, is_by_day, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
-NOTE = "requests/s: the most that one GPU serves within the limits; $/M: output tokens"
+NOTE = "requests/s: the most of all GPUs of a row within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
-MOST_SHOWN = 6  # rows of a screen
+MOST = "max_requests_per_s"
+MOST_SHOWN = 6  # rows of a screen; more where the best combination has more changes
 LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be named for it
 EVEN_ODDS = (
     "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
@@ -260,7 +261,7 @@ COLUMNS = (
     in_words("gpu", "GPU"),
     Quantity("gpus", "GPUs", "{:,}".format),
     in_words("layout", "layout"),
-    Quantity("max_requests_per_s_per_gpu", "requests/s"),
+    Quantity(MOST, "requests/s"),
     TTFT,
     ITL,
     Quantity("usd_per_million_output_tokens", "$/M", money),
@@ -270,24 +271,24 @@ COLUMNS = (
 def sections(record: WhatIfReport) -> Iterator[Section]:
     """Yield the best combination, all answers, and what helpful options need."""
     i, best = record.inputs, record.best
+    together = () if best is None else best.names
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
     if best is not None and record.base is not None and record.feasible and (given := _conditions(record)):
         lines.insert(0, Line(f"{_saving(best, record.base)}, {given}"))
     yield Facts(tuple(lines), _verdict(record))
-    answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
+    answers = [{**answer._asdict(), "name": name, MOST: _most(answer)} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i.gpus_considered) > 1]
         yield Table(tuple(_in_force(columns, record)), answers, notes=(NOTE, *_methods(record))).cut(
-            MOST_SHOWN, "more change", "--verbose"
+            max(MOST_SHOWN, 2 + len(together)), "more change", "--verbose"
         )
-    together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
     helps = [
-        *(line._replace(spare=8) for line in few("Faster", tuple(_faster(record)), "option", 1)),
-        *(line._replace(spare=7) for line in few("Needs", helpful, "option", 1)),
-        *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
+        line._replace(spare=rank if line.label == label else rank - 1)
+        for label, said, rank in (("Faster", tuple(_faster(record)), 8), ("Needs", helpful, 6), ("Refused", refused, 2))
+        for line in few(label, said, "option", 1)
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))
     yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), following()))
@@ -330,9 +331,10 @@ def _verdict(record: WhatIfReport) -> str:
         return f"{feasible} with {_together(best)}{other}{absurd}{', ' * bool(given)}{given}; infeasible without"
     if not given:
         return _changed(best, base)
-    if record.unconditional is None:
-        return f"{plural(base.gpus, 'GPU')} as it is; what helps here needs what is not stated"
-    return _changed(record.unconditional, record.base_closed_form or base)
+    if record.unconditional is not None and (record.unconditional.gpus_saved or not best.gpus_saved):
+        return _changed(record.unconditional, record.base_closed_form or base)
+    fewer = f"{best.answer.gpus:,} with" if best.gpus_saved else "no GPU is saved by"
+    return f"{plural(base.gpus, 'GPU')} as it is; {fewer} changes that need what you did not state"
 
 
 def _together(found: Together) -> str:
@@ -340,11 +342,17 @@ def _together(found: Together) -> str:
 
 
 def _changed(found: Together, base: AnswerSummary) -> str:
-    """Write a combination and the GPUs with and without it. If their number is equal, write what each GPU could serve."""
+    """Write a combination and the GPUs with and without it. If their number is equal, write what they could serve."""
     if found.gpus_saved:
         return f"{_together(found)} instead of {base.gpus:,}"
-    most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
-    return f"{_together(found)}, as before; each could serve {most} instead of {without} requests/s"
+    count = "the GPU" if base.gpus == 1 else f"the {base.gpus:,} GPUs"
+    served = f"could serve {number(_most(found.answer))} instead of {number(_most(base))} requests/s"
+    return f"No GPU is saved; {count} {served} with {' + '.join(found.names)}"
+
+
+def _most(found: AnswerSummary | OptionReport) -> float:
+    """The most requests/s that all GPUs of an answer serve within the limits."""
+    return found.max_requests_per_s_per_gpu * found.gpus
 
 
 def _saving(found: Together, base: AnswerSummary) -> str:
@@ -387,13 +395,16 @@ def _faster(record: WhatIfReport) -> Iterator[str]:
 
 
 def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:
-    """Yield the rows of the table, all by the closed form."""
+    """Yield the rows of the table, all by the closed form: each change of the best combination, then the others that help."""
     base = record.base_closed_form or record.base
     if base is not None:
         yield AS_IT_IS, base
     if record.best is not None:
         yield TOGETHER, record.best_closed_form or record.best.answer
-    yield from ((option.name, option) for option in record.options if option.helps)
+    names = () if record.best is None else record.best.names
+    members = [option for option in record.options if option.name in names]
+    others = [option for option in record.options if option.helps and option.name not in names]
+    yield from ((option.name, option) for option in (*members, *others))
 
 
 document = partial(Document, sections=sections, rows=rows)

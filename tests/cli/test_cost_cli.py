@@ -363,9 +363,14 @@ def test_what_finance_asks_first_stands_on_the_screen(capsys: pytest.CaptureFixt
     said = " ".join(shown.split())
     assert shown.count("\n") <= SCREEN
     of_a_server = "$285,000 a server, 10 % more for the network, written off over 4 years, 0 % interest"
-    assert f"{of_a_server}, hosting $3,000 a year, licence $0 a GPU, 5 % of a person, electricity $0.12/kWh, 100 % uptime" in said
-    assert "own (HGX H100) costs no more than AWS at any load" in said and "costs less than API at $1 / $3 from" in said
-    assert " months" in said and "$940,500 upfront" in said.replace("$941,000", "$940,500"), "3 servers of $285,000 and the network"
+    assert (
+        f"{of_a_server}, hosting $3,000 a year, licence $0 a GPU, 5 % of a person, electricity $0.12/kWh, 100 % uptime"
+        in said
+    )
+    assert "own (HGX H100) costs less than AWS from" in said and "costs less than API at $1 / $3 from" in said
+    assert " months" in said and "$940,500 upfront" in said.replace("$941,000", "$940,500"), (
+        "3 servers of $285,000 and the network"
+    )
     assert run(["cost", *CALLS, "--own", server]) == 0  # what its file states is not assumed
     said = " ".join(capsys.readouterr().out.split())
     assert "0 % interest, 100 % uptime" in said and "written off" not in said and "$320,000 a server" not in said
@@ -480,7 +485,9 @@ def test_a_break_even_says_where_a_way_first_pays_and_where_it_always_does() -> 
     """One server, full at 600,000 a day, pays from 387,000 on; the second one does not until 773,000."""
     pair = BreakEven("own", "API", 773_000.0, 387_000.0, None, None, "own", 34.0, None)
     said = when_cheaper(pair, 1.0)
-    assert "from 780,000 requests a day (9.0/s) on; at some lower loads too, the first at 390,000 requests a day" in said
+    assert (
+        "from 780,000 requests a day (9.0/s) on; at some lower loads too, the first at 390,000 requests a day" in said
+    )
     assert "lower" not in when_cheaper(pair._replace(first_requests_per_day=773_000.0), 1.0)
 
 

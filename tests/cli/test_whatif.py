@@ -14,6 +14,7 @@ import pytest
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.whatif import OPTIONS
+from sizing.formats.text import SCREEN
 from sizing.specs.facts import OptimisationFacts
 
 RAG = ("rag", "-g", "h100-sxm")
@@ -307,3 +308,18 @@ def test_a_count_beyond_sense_is_said_to_be(capsys: pytest.CaptureFixture[str]) 
     assert run(["whatif", *asked]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("Feasible only in theory with eagle3: ") and "more than the 1,024" in text
+
+
+def test_a_headline_leads_with_what_saves_and_each_change_of_the_best_has_a_row(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = "chat", "-g", "h100-sxm", "--no-verify"
+    best, base = whatif(*asked)["best"], whatif(*asked)["base"]
+    assert run(["whatif", *asked]) == 0
+    screen = capsys.readouterr().out
+    assert "as before" not in screen and screen.count("\n") <= SCREEN
+    assert all(re.search(rf"^{name} ", screen, re.M) for name in best["names"])
+    most = base["max_requests_per_s_per_gpu"] * base["gpus"]
+    (row,) = re.findall(r"^as it is .*$", screen, re.M)
+    assert f" {most:.3g} " in row, "requests/s is of all GPUs, as on other screens"
+    assert "sparsity" not in best["names"] or "check the quality" in " ".join(screen.split())

@@ -83,10 +83,9 @@ def paying(pairs: Sequence[BreakEven], options: Sequence[CostOption]) -> Iterato
 
 
 def _paid_back(pairs: Sequence[BreakEven]) -> str:
-    """After how many months at this load a purchase costs no more than each other way; nothing where it never does."""
-    months = [number(pair.months, DIGITS) for pair in pairs if pair.months is not None]
-    late = "; later than it is written off" if any(pair.months and pair.months_reason for pair in pairs) else ""
-    return f"; paid back in {' and '.join(months)} months{late}" if months else ""
+    """After how many months at this load a purchase costs no more than each other way; nothing where it is written off before."""
+    months = [number(pair.months, DIGITS) for pair in pairs if pair.months is not None and pair.months_reason is None]
+    return f"; paid back in {' and '.join(months)} months" if months else ""
 
 
 def when_cheaper(pair: BreakEven, at_scale_usd: float) -> str:
