@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sizing.engine import run
 from sizing.engine.deployment import Deployment, schedulers
@@ -147,15 +147,17 @@ def simulate(
     rng = np.random.default_rng(traffic.seed)
     longest = traffic.longest or longest_of(traffic, deployed.shard.model)
     requests, turned_away = _to_send(traffic, longest, rng, limit_s)
+    lengths = (requests.isl, requests.osl) if traffic.in_flight is None else _drawn(traffic, longest, rng)
+    sent_longest = int(np.add(*lengths).max(initial=1))  # windows hold no more than the longest that is sent
 
     def driven(of: Deployment, sent: Requests) -> History:
-        replicas = schedulers(of, sent, longest=longest, one_by_one=one_by_one)
+        replicas = schedulers(of, sent, longest=sent_longest, one_by_one=one_by_one)
         meter = Meter(replicas, progress, len(sent) if traffic.at_once else 0) if progress is not None else None
         for replica in replicas:
             replica.observer = Record(replica, meter)
         sending = meter.sending if meter is not None else None
         if traffic.in_flight is not None:
-            return _closed(traffic, sent, replicas, rng, longest=longest, limit_s=limit_s, progress=sending)
+            return _closed(traffic, sent, replicas, lengths, limit_s=limit_s, progress=sending)
         return run.open_loop(
             sent,
             replicas,
@@ -250,16 +252,14 @@ def _closed(
     traffic: Traffic,
     requests: Requests,
     replicas: tuple[Scheduler, ...],
-    rng: np.random.Generator,
+    drawn: tuple[ArrayLike, ArrayLike],
     *,
-    longest: int,
     limit_s: float,
     progress: Progress | None,
 ) -> History:
     """A closed loop over several replicas. Clients stay with their replica and are spread as evenly as possible."""
     assert traffic.in_flight is not None
-    isl, osl = _drawn(traffic, longest, rng)
-    lengths = zip(isl.tolist(), osl.tolist(), strict=True)
+    lengths = zip(*(np.asarray(of).tolist() for of in drawn), strict=True)
     clients = [traffic.in_flight * n // len(replicas) for n in range(len(replicas) + 1)]
     sent = [traffic.count * n // traffic.in_flight for n in clients]  # requests in proportion to clients
     ended = [
