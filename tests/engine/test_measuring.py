@@ -42,6 +42,16 @@ def running(served: Run) -> float:
     return float(left.sum()) / served.duration_s
 
 
+def test_a_limit_far_above_all_lengths_takes_no_cache_of_windowed_layers() -> None:
+    """Half of Gemma-2's layers keep a window of 4,096 tokens: a pool of 2 GiB holds as many of 160 tokens, whatever is allowed."""
+    model, card = real_model("gemma-2-9b"), real_gpu("rtx-4090")
+    kernels = kernels_for(model, card, Layout(), engine="vllm:0.33.0")
+    few = Deployment(kernels, memory.use(kernels.shard, card, 4096), of_engine(kernels.settings))
+    at_once = Traffic(Lengths(100), Lengths(60), 60, longest=4096)
+    for load in (at_once, replace(at_once, in_flight=40)):
+        assert simulate(few, load).batch_mean == simulate(few, replace(load, longest=160)).batch_mean > 20
+
+
 def test_a_limit_ends_every_mean_at_the_same_time() -> None:
     """At 10 a second, 400 requests take 40 s. Cut at 10 s, about 100 have come, and the run was 10 s long."""
     cut = simulate(deployed(), replace(LOAD, rate_per_s=10.0), limit_s=10.0)
