@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
+from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Dialect, Value, Word
-from sizing.launch.shell import RECKONED, with_variables
+from sizing.launch.shell import RECKONED
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
@@ -78,7 +79,8 @@ class Source(NamedTuple):
 
 def read(dialect: Dialect, words: Sequence[Word], source: Source) -> ReadArgs:
     """Read the terms in the words after an engine's command. Unknown flags are faults, each with its line."""
-    reader = _Reader(dialect, source, tuple(_substituted(words, source.variables)))
+    replaced = (word._replace(text=with_variables(word.text, source.variables)) for word in words)
+    reader = _Reader(dialect, source, tuple(replaced))
     reader.read()
     return reader.found
 
@@ -391,17 +393,3 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-_PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # the form in shell words
-
-
-def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
-    """Yield words with known variables replaced; unknown ones stay."""
-
-    def product(found: re.Match[str]) -> str:
-        factors = [variables.get(factor, factor) for factor in found[1].split("*")]
-        return str(math.prod(map(int, factors))) if all(map(str.isdecimal, factors)) else found[0]
-
-    for word in words:
-        yield Word(with_variables(_PRODUCT.sub(product, word.text), variables), word.line)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sizing.catalog.files import is_file, read_text
 from sizing.catalog.yaml import YamlDocument
 from sizing.launch.beside import SERVICES
+from sizing.launch.expansion import with_variables
 from sizing.launch.nodes import ManifestNode, as_mapping, line_of, value_at
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import printable
@@ -18,52 +19,22 @@ COMPOSED = "what `docker compose config` makes of it"
 OWN_NAMES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")  # which it finds itself
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=(.*)\Z")
 QUOTES = ("'", '"')
-_INSIDE = r"(?:[^{}]|\$\{[^{}]*\})*"  # of a default, which may hold a default of its own
-_VARIABLE = re.compile(rf"\$\$|\$\{{([A-Za-z_]\w*)(?:(:?)([-?+])({_INSIDE}))?\}}|\$([A-Za-z_]\w*)")
 
 
 def entries(lines: Iterable[str]) -> dict[str, str]:
     """The variables in lines of `NAME=VALUE`, with or without quotes. Other lines are comments."""
-    found = (_ENTRY.match(line) for line in lines)
-    return {each[1]: _plain(each[2].strip()) for each in found if each}
-
-
-def _plain(text: str) -> str:
-    """A value without its quotes, or without a comment after it."""
-    quoted = text.startswith(QUOTES)
-    return text[1:].partition(text[0])[0] if quoted else text.partition(" #")[0].rstrip()
+    found: dict[str, str] = {}
+    for each in filter(None, map(_ENTRY.match, lines)):
+        text = each[2].strip()
+        plain = text[1:].partition(text[0])[0] if text.startswith(QUOTES) else text.partition(" #")[0].rstrip()
+        found[each[1]] = plain if text.startswith("'") else with_variables(plain, found)
+    return found
 
 
 def environment(folder: Path, name: str = ENVIRONMENT) -> dict[str, str]:
     """The variables of a file in a folder; none where there is no such file."""
     path = folder / name
     return entries(read_text(str(path)).splitlines()) if is_file(path) else {}
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The variables that a text takes from Compose, each once."""
-    found = (each[1] or each[5] for each in _VARIABLE.finditer(text))
-    return tuple(dict.fromkeys(name for name in found if name))
-
-
-def interpolated(text: str, variables: Mapping[str, str]) -> str:
-    """A text with the variables that are known or have a default, as Compose replaces them. Others stay, without their message."""
-
-    def value(found: re.Match[str]) -> str:
-        name, empty, rule, other = found[1] or found[5], found[2], found[3], found[4]
-        if name is None:  # of a shell in the container
-            return found[0]
-        known = variables.get(name)
-        missing = known is None or (bool(empty) and not known)
-        if rule == "+":
-            return "" if missing else interpolated(other, variables)
-        if not missing:
-            return str(known)
-        if rule == "-":
-            return interpolated(other, variables)
-        return f"${{{name}}}" if rule else found[0]
-
-    return _VARIABLE.sub(value, text)
 
 
 def check_whole(found: Sequence[YamlDocument], file: str) -> None:

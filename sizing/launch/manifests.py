@@ -25,6 +25,7 @@ from sizing.launch.container_words import (
     unknown_sizes,
     words_of,
 )
+from sizing.launch.expansion import MOST_HELD, names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
     MERGE,
@@ -38,7 +39,7 @@ from sizing.launch.nodes import (
     nodes,
     value_at,
 )
-from sizing.launch.shell import ABOUT, MOST_HELD, ShellCommand
+from sizing.launch.shell import ABOUT, ShellCommand
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 from sizing.specs.launch import Charts, LaunchFacts
@@ -134,8 +135,8 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     try:
         found, taken = documents(text, file), tuple[str, ...]()
         if _VARIABLE in text and any(_is_composed(each) for each in found):
-            taken = compose.names(text)
-            found = documents(compose.interpolated(text, compose.environment(Path(file).parent)), file)
+            taken = tuple(dict.fromkeys(names_in(text)))
+            found = documents(with_variables(text, compose.environment(Path(file).parent)), file)
     except InputError as error:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None

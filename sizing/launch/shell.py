@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product, takewhile
 from typing import NamedTuple
 
+from sizing.launch.expansion import MOST_HELD, NAME, OPERAND, SUM, VARIABLE, with_variables
 from sizing.launch.flags import Word
 from sizing.specs.errors import InputError
 from sizing.specs.units import printable
@@ -21,25 +22,24 @@ _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
-_KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
-_OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)|`[^`]*`|\$\{#[^}]*\}")
-_OF_PRODUCT = re.compile(r"[\s${}]")
+_OUTPUT = re.compile(rf"\$\((?!{NAME}\))[^()]*\)|`[^`]*`|\$\{{#[^}}]*\}}")
 RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
+MOST_INSIDE = 8  # commands whose output is a word of another
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
 MOST_BRANCHES = 16  # that set variables otherwise than others, each of which is followed
-MOST_HELD = 100_000  # characters of a variable
-_DEFAULT = r"(?:[^{}]|\$\{[^{}]*\})*"  # which may hold a default of its own
-_VARIABLE = re.compile(
-    rf"(?<!\$)\$(?:\(([A-Za-z_]\w*)\)|\{{([A-Za-z_]\w*|\d+)(?:(:?)[-=]({_DEFAULT}))?\}}|([A-Za-z_]\w*))"
+_WHOLE_WORD = re.compile(  # what keeps its blanks and signs in one word
+    rf"{SUM}|\$\({NAME}\)|\$\{{{NAME}:?[-=+?]{OPERAND}\}}|(?<=[^\s;|&()])\#"
 )
-_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?[-=]")
+_KEPT = {ord(sign): 0xE000 + number for number, sign in enumerate(" \t\n;|&()#")}  # by signs that no command has
+_GIVEN_BACK = {kept: sign for sign, kept in _KEPT.items()}
+_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?[-=+]")
 _NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
 _BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
     r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
     re.DOTALL,
 )
-_WHOLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[[@*]\]\}|\{?([A-Za-z_]\w*)\}?)")
-_ASSIGNED = re.compile(rf"\$\{{([A-Za-z_]\w*):?=({_DEFAULT})\}}")  # in the arguments of `:`, which does nothing else
+_ARRAY = re.compile(rf"\$\{{({NAME})\[[@*]\]\}}")
+_ASSIGNED = re.compile(rf"\$\{{({NAME}):?=({OPERAND})\}}")  # in the arguments of `:`, which does nothing else
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 _END = re.compile(r"&&|\|\||[();|&]")
@@ -77,21 +77,6 @@ class ShellCommand(NamedTuple):
         return replaces or any(self.branches.get(of, branch) != branch for of, branch in later.branches.items())
 
 
-def with_variables(text: str, variables: Mapping[str, str]) -> str:
-    """The text with variables replaced if they are known or have a default; others stay, as do those that make it far too long."""
-    left = 2 * MOST_HELD
-
-    def value(found: re.Match[str]) -> str:
-        nonlocal left
-        known, default = variables.get(found[1] or found[2] or found[5]), found[4]
-        if default is not None and (known is None or (found[3] and not known)):
-            known = with_variables(default, variables)
-        left -= len(known or "")
-        return found[0] if known is None or left < 0 else known
-
-    return _VARIABLE.sub(value, text)
-
-
 class ShellScript(NamedTuple):
     """A shell script: its commands, and the files that it writes, with their first lines."""
 
@@ -124,7 +109,7 @@ def _ways(
 ) -> Iterator[ShellCommand]:
     """Yield each command once, or once for each choice of branches if those give it other words."""
     for at, command in enumerate(commands):
-        ways: dict[tuple[object, ...], ShellCommand] = {}
+        ways: dict[tuple[str, ...], ShellCommand] = {}
         for branches, read_ in others:
             if at < len(read_) and all(command.branches.get(of, branch) == branch for of, branch in branches.items()):
                 way = read_[at]._replace(branches={**command.branches, **branches})
@@ -132,10 +117,9 @@ def _ways(
         yield from ways.values() if len(ways) > 1 else (command,)
 
 
-def _written(command: ShellCommand) -> tuple[object, ...]:
-    """The words of a command with its variables; with a product in them, all variables too."""
-    texts = [with_variables(word.text, command.variables) for word in command.words]
-    return (*texts, *(sorted(command.variables.items()) if any("${=" in text for text in texts) else ()))
+def _written(command: ShellCommand) -> tuple[str, ...]:
+    """The words of a command with its variables."""
+    return tuple(with_variables(word.text, command.variables) for word in command.words)
 
 
 def _script(
@@ -354,11 +338,12 @@ def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
 def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
     """Yield the words of a command; a variable that holds several flags gives a word for each of them, as an array does."""
     for word in command:
-        found = _WHOLE.fullmatch(word.text)
-        held = variables.get(found[1] or found[2], "") if found else ""
-        if found and held and (found[1] or held.lstrip().startswith("-")):
-            yield from (Word(text, word.line) for text in (shlex.split(held) if found[1] else held.split()))
-        else:
+        array = _ARRAY.fullmatch(word.text)
+        whole = None if array else VARIABLE.fullmatch(word.text)
+        held = variables.get(array[1], "") if array else with_variables(word.text, variables) if whole else ""
+        if held and (array or held.lstrip().startswith("-")):
+            yield from (Word(text, word.line) for text in (shlex.split(held) if array else held.split()))
+        elif held or not (whole and whole["rule"] == "+"):
             yield word
 
 
@@ -405,16 +390,13 @@ def _array_lines(lines: list[str], at: int) -> int:
     return len(lines) - at - 1 if opened else 0
 
 
-def _reckoned(found: re.Match[str]) -> str:
-    """One word for shell arithmetic (`${=A*8}`) or for the unknown output of a command, with the same number of lines."""
-    word = RECKONED if found[1] is None else f"${{={_OF_PRODUCT.sub('', found[1])}}}"
-    return word + "\n" * found[0].count("\n")
-
-
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
     """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
-    command = _OUTPUT.sub(_reckoned, _KUBERNETES.sub(r"${\1}", command))
-    text = io.StringIO(command)
+    for _ in range(MOST_INSIDE):
+        command, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), command)
+        if not count:
+            break
+    text = io.StringIO(_WHOLE_WORD.sub(lambda found: found[0].translate(_KEPT), command))
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
     before, at = 0, 0  # lines and characters read so far
@@ -427,7 +409,7 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
             return
         if count == MOST_WORDS:
             break
-        end = text.tell()
+        end, word = text.tell(), word.translate(_GIVEN_BACK)
         before, at = before + command.count("\n", at, end), end
         ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the parser also reads the character after a word
         place = line + max(0, before - ended - word.count("\n"))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sizing.catalog.shelf import only
 from sizing.launch import shell
+from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
 from sizing.specs.errors import InputError, nearest
@@ -108,7 +109,7 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 
 
 def _texts(command: shell.ShellCommand) -> list[str]:
-    return [shell.with_variables(word.text, command.variables) for word in command.words]
+    return [with_variables(word.text, command.variables) for word in command.words]
 
 
 def _commands(

@@ -114,7 +114,7 @@ def test_sizes_that_a_group_of_pods_reckons(tmp_path: Path) -> None:
     assert (layout.dp, layout.ep, found.launched.replicas, found.launched.reserved_gpus) == (16, 16, 1, 16)
     assert found.launched.serving.max_num_seqs == 64 and found.nodes == 2
     (told,) = faults(written(tmp_path, WIDE.replace("LWS_GROUP_SIZE *", "OTHER *")), Filled())
-    assert "--data-parallel-size: is set by ${=OTHER*DP_SIZE_LOCAL}, which the file does not state" in told
+    assert "--data-parallel-size: is set by $((OTHER * DP_SIZE_LOCAL)), which the file does not state" in told
 
 
 def test_a_group_of_pods_says_its_nodes(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from manifest_builders import IMAGE, MODEL, faults, only, written
 
-from sizing.launch.compose import entries, interpolated
+from sizing.launch.compose import entries
 from sizing.launch.existing import existing
+from sizing.launch.expansion import with_variables
 from sizing.launch.identity import Filled
 from sizing.launch.manifests import OF_COMPOSE, ONE_REPLICA
 
@@ -20,18 +21,34 @@ ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
     [
         ("${TP:-4} ${TP-4} ${SET:-4} $SET ${SET}", "4 4 2 2 2"),
         ("${EMPTY:-4}|${EMPTY-4}", "4|"),
-        ("${SET:?say it} ${TP:?say it} ${TP?}", "2 ${TP} ${TP}"),
+        ("${SET:?say it} ${TP:?say it} ${TP?}", "2 ${TP:?say it} ${TP?}"),
         ("${SET:+yes}${TP:+no} ${A:-${B:-7}}", "yes 7"),
-        ("$$SET $(SET) $TP", "$$SET $(SET) $TP"),
+        ("$$SET $(SET) $(TP) $TP", "$$SET 2 $(TP) $TP"),  # Kubernetes writes $(SET)
+        ("$((8/SET)) $((${SET} * (SET + 1))) $((-7 / SET)) $((7 % 4))", "4 6 -3 3"),
+        (
+            "$((TP/4)) $((SET > 1 ? 8 : 4)) $((SET / 0)) $((08 + 1))",
+            "$((TP/4)) $((SET > 1 ? 8 : 4)) $((SET / 0)) $((08 + 1))",
+        ),
+        ('${SET:+--config {"a":{"b":1}}}', '--config {"a":{"b":1}}'),
     ],
 )
-def test_variables_become_what_compose_makes_of_them(text: str, becomes: str) -> None:
-    assert interpolated(text, {"SET": "2", "EMPTY": ""}) == becomes
+def test_variables_become_what_a_shell_and_compose_make_of_them(text: str, becomes: str) -> None:
+    assert with_variables(text, {"SET": "2", "EMPTY": ""}) == becomes
 
 
 def test_a_file_of_variables_is_read_as_compose_reads_it() -> None:
-    lines = ["# TP=1", "TP=4 # cards", "export LEN = '8192'", 'NAME="a # b"', "no entry", "EMPTY="]
-    assert entries(lines) == {"TP": "4", "LEN": "8192", "NAME": "a # b", "EMPTY": ""}
+    lines = [
+        "# TP=1",
+        "TP=4 # cards",
+        "export LEN = '8192'",
+        'NAME="a # b"',
+        "no entry",
+        "EMPTY=",
+        "TWO=${TP}/2",
+        "RAW='${TP}'",
+    ]
+    plain = {"TP": "4", "LEN": "8192", "NAME": "a # b", "EMPTY": ""}
+    assert entries(lines) == {**plain, "TWO": "4/2", "RAW": "${TP}"}
 
 
 def service(command: str, more: str = "") -> str:
@@ -67,7 +84,7 @@ spec:
 def test_a_required_variable_that_nothing_states_is_told(tmp_path: Path) -> None:
     text = service("--model llama-3.1-8b -tp ${TP:?how many cards}")
     (told,) = faults(written(tmp_path, text, "compose.yaml"), ON._replace(engine=None))
-    assert "${TP}" in told and ":4:" in told
+    assert "${TP:?how many cards}" in told and ":4:" in told
 
 
 UNIT = """\
