@@ -151,7 +151,7 @@ class _Reader:
             self.at += 1
             if word.text.startswith("-") and not _is_number(word.text):
                 open_ended = self._flag(word)
-            elif self.found.model is None:
+            elif self.found.model is None and not (open_ended and not isinstance(scalar(word.text), str)):
                 self.found.model = StatedTerm(word.text, word.line, "model")
             elif not open_ended and word.text.strip():
                 self._fault("is no flag", _Place(word.line, printable(word.text)))
@@ -195,11 +195,15 @@ class _Reader:
             self._pass(base, place)
         if not rows and kind is None and (switched := self._switched_off(base)) is not None:
             rows, kind, text, switch = *switched, "false", bool(switched[0])
-        if switch:
-            self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
-        if kind == ON and text.lower() == "false":
-            self._fault("changes what is predicted, and is not read", place, "without it")
         if switch or kind in (SWITCH, ON):
+            given = text if marked else self._truth()
+            if switch:
+                self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
+            if kind == ON and (text or given).lower() == "false":
+                self._fault("changes what is predicted, and is not read", place, "without it")
+            elif given and (kind != ON or self._negates()):
+                off = f"{OFF}{base.removeprefix('--')}" if self._negates() else "without it"
+                self._fault("is a switch, which takes no value", place, off if given.lower() == "false" else base)
             return False
         following = Word(text, word.line) if marked else self._value() if rows or kind else None
         if not rows and kind is None:
@@ -222,10 +226,22 @@ class _Reader:
             self._note(rows[0], following.text, place)
         return not rows and not (marked and kind is None)
 
+    def _truth(self) -> str:
+        """The next word if it is true or false; else nothing."""
+        following = self.words[self.at].text if self.at < len(self.words) else ""
+        is_truth = following.lower() in ("true", "false")
+        self.at += is_truth
+        return following if is_truth else ""
+
+    def _negates(self) -> bool:
+        """Whether this version has a form of each switch that turns it off, and then no value of it."""
+        since = self.dialect.engine.negated
+        return since is not None and is_within(self.dialect.version, since, None)
+
     def _switched_off(self, flag: str) -> tuple[list[EngineFlag], str | None] | None:
         """The term, or the kind, of the switch that `flag` turns off (`--no-` before its name); None for any other flag."""
-        since, name = self.dialect.engine.negated, _plain(flag)
-        if since is None or not is_within(self.dialect.version, since, None) or not name.startswith(OFF):
+        name = _plain(flag)
+        if not (self._negates() and name.startswith(OFF)):
             return None
         named = f"--{name.removeprefix(OFF)}"
         kind = self.passed.get(named)
@@ -256,6 +272,9 @@ class _Reader:
         if written in row.unknown:
             self.found.open.add(row.term)
             return
+        if written in row.unread:
+            self._fault(f"{written} {row.unread[written]}, which is not predicted", place, "without it")
+            return
         if row.values:
             if written in (ours := row.ours):
                 self._take(row.term, True if row.states_on else ours[written], place)
@@ -271,7 +290,9 @@ class _Reader:
             what = "is known only as the script runs" if RECKONED in written else unstated
             self._fault(what, place, wanted[0])
         elif wanted is not None and not wanted[1](value):
-            self._fault(f"must be {wanted[0]}, not {written!r}", place)
+            same = (each for each in self.dialect.engine.flags if set(each.flags) & set(row.flags))
+            later = next((f"{wanted[0]}; {written} from {each.since}" for each in same if written in each.unknown), None)
+            self._fault(f"must be {wanted[0]}, not {written!r}", place, later)
         elif row.choices and value not in row.choices:
             self._fault(f"takes no {written}", place, ", ".join(map(str, row.choices)))
         elif isinstance(value, (str, int, float)):

@@ -52,7 +52,7 @@ class EngineFlag(Spec):
     """One flag: the term that it states, its spellings, and the versions that have it (`since`..`until`, both included).
 
     `off` lists spellings that switch it off. A `switch`, or a flag with `off`, takes no value. `values` maps our words to the
-    engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open, and `choices` the only numbers that a flag takes. `key` is the place
+    engine's words, `also` maps other engine words to ours, `unknown` lists words that leave the term open, `unread` says what words do that are not predicted, and `choices` the only numbers that a flag takes. `key` is the place
     in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
     flag is on if its key is null. A flag with `bare` may have the value of its key alone in place of the object. With `states_on`
     the words in `values` switch the term on. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
@@ -66,6 +66,7 @@ class EngineFlag(Spec):
     values: Words
     also: Words
     unknown: tuple[Text, ...] = ()
+    unread: Words
     choices: tuple[int, ...] = ()
     made: tuple[Text, ...] = ()
     any_format: tuple[Text, ...] = ()
