@@ -291,7 +291,9 @@ class _Reader:
             self._fault(what, place, wanted[0])
         elif wanted is not None and not wanted[1](value):
             same = (each for each in self.dialect.engine.flags if set(each.flags) & set(row.flags))
-            later = next((f"{wanted[0]}; {written} from {each.since}" for each in same if written in each.unknown), None)
+            later = next(
+                (f"{wanted[0]}; {written} from {each.since}" for each in same if written in each.unknown), None
+            )
             self._fault(f"must be {wanted[0]}, not {written!r}", place, later)
         elif row.choices and value not in row.choices:
             self._fault(f"takes no {written}", place, ", ".join(map(str, row.choices)))

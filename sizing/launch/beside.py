@@ -9,8 +9,8 @@ from sizing.catalog.yaml import YamlDocument
 from sizing.launch.nodes import ManifestNode, as_list, as_mapping, line_of, value_at
 from sizing.specs.launch import Charts
 
-SERVICES = "services"  # in Compose
 File = tuple[str, int]  # its text, and its first line
+OF_ITS_OWN = 0  # in place of the first line of a text that is a file of its own
 
 
 class ConfigMap(NamedTuple):
@@ -120,7 +120,7 @@ def files_of(node: ManifestNode, others: OtherDocuments) -> dict[str, File]:
 
 def _mounted(node: ManifestNode, others: OtherDocuments) -> Iterator[tuple[str, File | None]]:
     """Yield the path of each file that a container mounts; None for what the manifest does not hold."""
-    for mount in as_list(node.own.get("configs")) if SERVICES in node.path else []:
+    for mount in as_list(node.own.get("configs")) if node.of_compose else []:
         source, target = value_at(mount, "source"), value_at(mount, "target")
         if isinstance(source, str) and isinstance(target, str):
             yield target, others.configs.get(source)

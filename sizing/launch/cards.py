@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.formats.words import plural
-from sizing.launch.beside import SERVICES
 from sizing.launch.manifests import Container, is_variable
+from sizing.launch.nodes import SERVICES
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import LaunchFacts
 

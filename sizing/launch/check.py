@@ -32,6 +32,7 @@ from sizing.question.question import Question, load_data
 from sizing.question.served import extras_of, with_images
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
+from sizing.replica.replica import Refusal, candidates
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched, Policy
@@ -138,7 +139,7 @@ def _checked(
     ]
     checked = Checked(first.launched.name, group, None, None, tuple(before))
     if not checked.passed:
-        return checked
+        return checked._replace(findings=(*before, *_of_layouts(group, demanded, options)))
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
     result = held(question, replicas, load_data(), simulate=simulated, confidence=confidence)
@@ -279,8 +280,23 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         yield finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
 
 
+def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: Options) -> Iterator[CheckFinding]:
+    """Yield the finding of each deployment whose engine does not start, where another finding leaves no prediction."""
+    for part in group:
+        try:
+            question = deployed_question((part,), demanded, options)
+        except InputError:  # told where it becomes a question
+            continue
+        (gpu_type, *_), (precision, *_) = question.space.gpu_types, question.space.precisions
+        found = next(candidates(question.service, gpu_type, precision, load_data()))
+        if isinstance(found, Refusal):
+            rule, *fields = REASONS.get(found.reason, NO_LAYOUT)
+            yield finding(part, rule, False, found.detail, *fields)
+
+
 # The rule and the causing fields for each reason why nothing is served.
 REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
+NO_LAYOUT = ("layout", "tp")
 
 
 BOUNDS = {
@@ -295,7 +311,7 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
     found, question, part = checked.held, checked.question, checked.parts[0]
     assert found is not None and question is not None
     if found.why is not None:
-        rule, *fields = REASONS.get(found.reason or "", ("layout", "tp"))
+        rule, *fields = REASONS.get(found.reason or "", NO_LAYOUT)
         yield finding(part, rule, False, found.why, *fields)
         return
     yield finding(part, "layout", True, str(layout_of(part.launched)), "tp")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from sizing.catalog.files import is_file, read_text
 from sizing.catalog.yaml import YamlDocument
-from sizing.launch.beside import SERVICES
+from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.expansion import with_variables
-from sizing.launch.nodes import ManifestNode, as_mapping, line_of, value_at
+from sizing.launch.flags import Word
+from sizing.launch.nodes import SERVICES, ManifestNode, as_list, as_mapping, line_of, value_at
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import printable
 
@@ -67,7 +68,7 @@ def _check_overridden(file: str) -> None:
 
 def missing(node: ManifestNode) -> Iterator[Fault]:
     """Yield the fault of each `env_file` of a Compose service that is not here and must be."""
-    listed = node.own.get("env_file") if node.path[:1] == (SERVICES,) else None
+    listed = node.own.get("env_file") if node.of_compose else None
     for each in listed if isinstance(listed, list) else [listed]:
         name = each if isinstance(each, str) else value_at(each, "path")
         needed = value_at(each, "required") is not False
@@ -80,3 +81,21 @@ def missing(node: ManifestNode) -> Iterator[Fault]:
                 "env_file",
                 "the file, or `required: false` if it may be missing",
             )
+
+
+def mounted(node: ManifestNode, words: Iterable[Word]) -> dict[str, tuple[str, int]]:
+    """The files beside a Compose file that a service mounts and its command names, by their paths in the container."""
+    found: dict[str, tuple[str, int]] = {}
+    named = {part for word in words for part in word.text.split()}
+    for volume in as_list(node.own.get("volumes")):
+        source, target = value_at(volume, "source"), value_at(volume, "target")
+        if isinstance(volume, str):
+            source, target, *_ = (*volume.split(":"), "")
+        if not (isinstance(source, str) and isinstance(target, str) and source.startswith(".")):
+            continue  # a volume of Docker, or a path of another machine
+        for each in named:
+            inside = each.removeprefix(target.rstrip("/"))
+            path = Path(node.file).parent / f"{source}{inside}"
+            if inside != each and inside[:1] in ("", "/") and is_file(path):
+                found[each] = (read_text(str(path)), OF_ITS_OWN)
+    return found

@@ -34,7 +34,7 @@ from sizing.launch.identity import (
     settled_gpu,
 )
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
-from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
+from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unread_script
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.served import idle
@@ -198,7 +198,14 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
 
 
 def _closed(found: Container, asked: Asked) -> Iterator[Fault]:
-    """Yield the fault of an image that chooses engine and layout itself."""
+    """Yield the fault of an image that chooses engine and layout itself, and of a script that is not here."""
+    script = unread_script(found)
+    if script is not None:
+        what, allowed = (
+            f"runs {script.text}, which is not here",
+            "the script beside the file, or the command in its place",
+        )
+        yield Fault(what, asked.file, script.line, found.name, allowed)
     for part, variable in asked.facts.closed_images.items():
         if part in found.image:
             by = f"{variable} ({found.variables[variable]})" if variable in found.variables else variable
@@ -251,11 +258,33 @@ def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked:
             lines = [str(each.lines.get("command")) for each in (found[others[0]], later)]
             what = f"a condition decides whether the command of line {' or '.join(lines)} runs"
             if lines[0] == lines[1]:
-                what = f"a condition decides what the command of line {lines[0]} starts: its variables differ by branch"
+                what = f"a condition decides what the command of line {lines[0]} starts"
+            what += f": {_difference(read_[0].launched, read_[-1].launched)}{_set_apart(found[others[0]], later)}"
             allowed = "the one that runs, in quotes or in a script of its own"
             faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
     raise_any(faults)
     return kept
+
+
+def _difference(one: Launched, other: Launched) -> str:
+    """What differs between two deployments, in words: `tp is 2 or 4`."""
+    sides = ({**each.model_dump(exclude={"serving"}), **each.serving.model_dump()} for each in (one, other))
+    (first, second), apart = sides, ("name", "replicas")
+    unlike = {name: (first[name], second[name]) for name in first if first[name] != second[name] and name not in apart}
+    said = {name: ["unset" if each is None else each for each in pair] for name, pair in unlike.items()}
+    return ", ".join(f"{name} is {a} or {b}" for name, (a, b) in said.items())
+
+
+def _set_apart(one: Container, other: Container) -> str:
+    """The variables that branches set otherwise, and where; nothing where there are none."""
+    first, second = one.command, other.command
+    if first is None or second is None:
+        return ""
+    unlike = [name for name in first.variables if first.variables[name] != second.variables.get(name)]
+    places = {
+        name: dict.fromkeys(each.set_at[name] for each in (first, second) if name in each.set_at) for name in unlike
+    }
+    return "".join(f", as ${name} is set in {' or '.join(where)}" for name, where in places.items() if where)
 
 
 def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:

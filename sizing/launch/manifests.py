@@ -13,22 +13,13 @@ from typing import NamedTuple
 
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
-from sizing.launch.beside import SERVICES, OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
-from sizing.launch.container_words import (
-    COMMANDS,
-    KEYED,
-    RAY_FILE,
-    RAY_MODEL,
-    RAY_TYPE,
-    WORKERS,
-    parallel,
-    unknown_sizes,
-    words_of,
-)
+from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
+from sizing.launch.container_words import COMMANDS, parallel, unknown_sizes, words_of
 from sizing.launch.expansion import MOST_HELD, names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
     MERGE,
+    SERVICES,
     ManifestNode,
     as_list,
     as_mapping,
@@ -57,10 +48,6 @@ LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
 CONTAINERS, BEFORE, ALWAYS = "containers", "initContainers", "Always"  # of a pod
 HELM_OF_ARGO = ("spec", "source", "helm")
 VALUES_OF_ARGO = ("values", "valuesObject", "parameters", "fileParameters")  # later ones take precedence
-TEXTS = (
-    ("spec", RAY_FILE),
-    (*HELM_OF_ARGO, "values"),
-)  # places of YAML in a text: in a RayService, in Argo CD
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
@@ -143,7 +130,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_one_source(found, file)
-    found += [inside for each in found for steps in TEXTS for inside in held(each, file, *steps)]
+    found += [inside for each in found for steps in facts.charts.texts for inside in held(each, file, *steps)]
     compose.check_whole(found, file)
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
@@ -199,58 +186,55 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
 
 
 def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -> Container | None:
-    own, holders = node.own, node.holders
-    stated, service = tuple(words_of(node)), _is_service(node.document)
+    own, holders, charts = node.own, node.holders, facts.charts
+    stated, service = tuple(words_of(node, charts)), _is_service(node.document)
     image = _image(own)
-    keyed = service or KEYED in own or RAY_MODEL in own
+    keyed = service or any(name in own for name in charts.keyed)
     if not stated and not keyed and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
-    found = Container(_name(node, steps), steps, stated, image, files=files_of(node, others), file=node.file)
-    found.entered = ("entrypoint" if node.path[:1] == (SERVICES,) else "command") not in own
+    found = Container(_name(node, steps, charts), steps, stated, image, file=node.file)
+    found.files = files_of(node, others) | (compose.mounted(node, stated) if node.of_compose else {})
+    found.entered = ("entrypoint" if node.of_compose else "command") not in own
     found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
     found.variables = _variables(node, others)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
-    found.words += tuple(parallel(holders, stated, node.line(), facts.charts))
-    found.faults += (
-        *(unknown_sizes(node, facts.charts) if service else ()),
-        *_of_shell(node, found.variables),
-        *_of_compose(node, found.variables),
-        *compose.missing(node),
-    )
+    found.words += tuple(parallel(holders, stated, node.line(), charts))
+    found.faults += unknown_sizes(node, charts) if service else ()
+    if node.of_compose:
+        found.faults += (*_of_compose(node, found.variables), *compose.missing(node))
+    else:
+        found.faults += _of_shell(node, found.variables)
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
-    _replicas(found, node, others.scalers, facts.charts)
+    _replicas(found, node, others.scalers, charts)
     _gpus(found, node, facts)
-    claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
-    if found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
-        found.doubt = "its containers reserve none"
-    elif node.path[:1] == (SERVICES,):
-        _devices(found, node, facts)
-    sizes = (
-        value_at(each, *steps)
-        for each in holders
-        for steps in (("size",), (WORKERS, "pipelineParallelSize"))
-        if {WORKER, WORKERS} & each.keys()
-    )
-    found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
-    found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
+    _group(found, node, charts)
     _selected(found, node, facts)
-    named = [value_at(each, *steps) for each in holders for steps in facts.charts.models]
+    named = [value_at(each, *steps) for each in holders for steps in charts.models]
     found.model = next((uri.removeprefix("hf://") for uri in named if isinstance(uri, str)), None)
     return found
 
 
-def _name(node: ManifestNode, steps: tuple[str, ...]) -> str:
+def _group(found: Container, node: ManifestNode, charts: Charts) -> None:
+    """Record the pods that start a replica together."""
+    sizes = (
+        value_at(each, *steps)
+        for each in node.holders
+        for steps in (("size",), (charts.workers, "pipelineParallelSize"))
+        if {WORKER, charts.workers} & each.keys()
+    )
+    found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
+    found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
+
+
+def _name(node: ManifestNode, steps: tuple[str, ...], charts: Charts) -> str:
     """The name of the owner of a container: the manifest, the service, or the key above it."""
     if SERVICES in steps[:-1]:
         return steps[steps.index(SERVICES) + 1]
-    named = (
-        value_at(node.own, RAY_MODEL, "model_id"),
-        value_at(node.document.data, "metadata", "name"),
-        node.own.get("name"),
-    )
+    own = (value_at(node.own, *path) for path in charts.names)
+    named = (*own, value_at(node.document.data, "metadata", "name"), node.own.get("name"))
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
@@ -260,7 +244,7 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
     for each in as_list(node.own.get("envFrom")):
         held, prefix = map_named(value_at(each, "configMapRef", "name"), node, others), value_at(each, "prefix") or ""
         found |= {f"{prefix}{name}": value for name, value in (held.values.items() if held else ())}
-    listed = node.own.get("env_file") if node.path[:1] == (SERVICES,) else None
+    listed = node.own.get("env_file") if node.of_compose else None
     for each in listed if isinstance(listed, list) else [listed]:
         name = each if isinstance(each, str) else value_at(each, "path")
         found |= compose.environment(Path(node.file).parent, name) if isinstance(name, str) else {}
@@ -285,7 +269,7 @@ def _replaced(text: str, variables: Mapping[str, str]) -> str:
 
 def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
     """Yield the fault of each word with a variable in the form of a shell, which does not read the items of a list."""
-    for name in COMMANDS if node.path[:1] != (SERVICES,) else ():
+    for name in COMMANDS:
         for number, each in enumerate(as_list(node.own.get(name))):
             found = None if isinstance(each, str) and set(each) & set(" \n") else _OF_SHELL.search(str(each))
             if found and found[1] in variables:
@@ -295,7 +279,7 @@ def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Faul
 
 def _of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
     """Yield the fault of each command with a variable of the container, which Compose does not read: it has its shell and .env."""
-    for name in ("command", "entrypoint") if node.path[:1] == (SERVICES,) else ():
+    for name in ("command", "entrypoint"):
         found = next((each for each in _OF_SHELL.finditer(str(node.own.get(name))) if each[1] in variables), None)
         if found:
             what = f"takes ${found[1]} of Compose's shell or .env, not of the service's environment"
@@ -338,22 +322,20 @@ def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], c
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
     own = of_namespace((each for each in scalers if each.name == named and each.kind in (None, kind)), node)
+    stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if len(own) > 1:
         what = f"is scaled by {len(own)} autoscalers, and no namespace says by which"
         found.faults.append(Fault(what, node.file, own[0].line, "replicas", WHICH_RUN))
-        return
-    for scaler in own:
-        place = (node.file, scaler.line, scaler.field)
-        found.replicas = _count(found, "replicas", scaler.fewest, place, text=False)
-        found.notes.append(f"the fewest replicas of the autoscaler, {scaler.fewest}, of at most {scaler.most}")
-        return
-    stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
-    if stated is not None:
+    elif own:
+        place = (node.file, own[0].line, own[0].field)
+        found.replicas = _count(found, "replicas", own[0].fewest, place, text=False)
+        found.notes.append(f"the fewest replicas of the autoscaler, {own[0].fewest}, of at most {own[0].most}")
+    elif stated is not None:
         value, line, path = stated
         fewest = path.startswith("metadata")
         found.replicas = _count(found, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes)
         found.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
-    elif kind in charts.one or (node.path[:1] == (SERVICES,) and kind is None):
+    elif kind in charts.one or node.of_compose:
         found.replicas = 1
         found.notes.append(ONE_REPLICA)
 
@@ -368,6 +350,12 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
         _, part, sliced = path.partition(facts.slice_resource)
         found.slice_ = sliced if part else None
+        found.faults += _unlimited(node, path, facts)
+    claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in node.holders)
+    if node.of_compose:
+        _devices(found, node, facts)
+    elif found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
+        found.doubt = "its containers reserve none"
     found.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
     found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
     before = as_list(value_at(node.above[-3], BEFORE) if beside and len(node.above) > 2 else None)
@@ -377,6 +365,19 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
             found.gpus_beside[*node.path[:-2], BEFORE, at] = gpus
         else:
             found.gpus_before = max(found.gpus_before, gpus)
+
+
+def _unlimited(node: ManifestNode, path: str, facts: LaunchFacts) -> Iterator[Fault]:
+    """Yield the fault of GPUs that a pod requests without the same limit, which Kubernetes refuses."""
+    resource = path.partition("resources.")[2].partition(".")[2]
+    if resource not in facts.resources.values() and not resource.startswith(facts.slice_resource):
+        return
+    around = ([value_at(each, "resources", name, resource) for name in ("requests", "limits")] for each in node.holders)
+    asked, limit = next(each for each in around if any(each))
+    if asked is not None and str(asked) != str(limit):
+        limited = "no limit" if limit is None else f"a limit of {limit}"
+        what = f"requests {asked} with {limited}: Kubernetes refuses GPUs without an equal limit"
+        yield Fault(what, node.file, node.line("resources"), resource, f"limits: {{{resource}: {asked}}}")
 
 
 def _limit(container: object, keys: Sequence[str]) -> int:
@@ -441,7 +442,8 @@ def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
-    labels += [str(node.own[RAY_TYPE])] if RAY_MODEL in node.own and node.own.get(RAY_TYPE) else []
+    typed = (node.own.get(key) for marked, key in facts.charts.gpu_types.items() if marked in node.own)
+    labels += [str(each) for each in typed if each]
     instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
     sliced = [str(value) for key, value in pairs if key in facts.slice_label_keys]
     sliced += [part for label in labels if (part := label.partition(OF_SLICE)[2])]

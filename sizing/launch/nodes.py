@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sizing.catalog.yaml import Spot, YamlDocument, documents
 from sizing.specs.errors import FieldPath, InputError
 
+SERVICES = "services"  # in Compose
 MERGE = "<<"  # in YAML
 MOST_NODES = 200_000  # nodes in a file, with aliases followed
 
@@ -24,6 +25,11 @@ class ManifestNode(NamedTuple):
     def own(self) -> Mapping[str, object]:
         """The mapping itself."""
         return as_mapping(self.above[-1])
+
+    @property
+    def of_compose(self) -> bool:
+        """Whether it is part of a file of Docker Compose."""
+        return self.path[:1] == (SERVICES,) and value_at(self.document.data, "kind") is None
 
     @property
     def holders(self) -> list[Mapping[str, object]]:

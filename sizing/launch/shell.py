@@ -43,6 +43,7 @@ _ASSIGNED = re.compile(rf"\$\{{({NAME}):?=({OPERAND})\}}")  # in the arguments o
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 _END = re.compile(r"&&|\|\||[();|&]")
+_GOES_ON = re.compile(r"\A\s*[^\s#].*(?:&&|\|)\s*\Z")  # a line whose last command has another after it
 _DECLARES = frozenset({"export", "readonly", "declare", "local", "typeset"})
 _STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
 _LOADS, _SETS_NONE, MOST_LOADED = (
@@ -62,7 +63,8 @@ EXEC = "exec"  # a command that takes the place of its script
 class ShellCommand(NamedTuple):
     """A command with the variables set for it, the facts in comments before it (`llmsize/gpu=h100-sxm`), and what was assumed.
 
-    `branches` has the number of its branch in each condition around it, by the number of the condition.
+    `branches` has the number of its branch in each condition around it, by the number of the condition. `set_at` are the places
+    that set its variables.
     """
 
     words: tuple[Word, ...]
@@ -70,6 +72,7 @@ class ShellCommand(NamedTuple):
     said: Mapping[str, Word] = {}
     notes: tuple[str, ...] = ()
     branches: Mapping[int, int] = {}
+    set_at: Mapping[str, str] = {}
 
     def excludes(self, later: ShellCommand) -> bool:
         """Whether a later command runs only where this one does not."""
@@ -165,7 +168,7 @@ class _State:
     `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
     counts all of the script, and `steady` says that the command before it hardly fails. Of the blocks in `chosen` only that branch
     sets variables. `set_in` has the values that branches set, by variable and block. `loading` counts the files that
-    load one another, and `unread` is the last that is not here. `outside` has the variables around each subshell.
+    load one another, `reading` is the innermost, and `unread` is the last that is not here. `set_at` are the places that set variables. `outside` has the variables around each subshell.
     """
 
     file: str
@@ -173,7 +176,9 @@ class _State:
     chosen: Mapping[int, int]
     load: Load
     loading: int = 0
+    reading: str | None = None
     unread: str | None = None
+    set_at: dict[str, str] = field(default_factory=dict)
     set_in: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
     outside: list[tuple[int, dict[str, str], dict[str, str]]] = field(default_factory=list)
     chain: _Block | None = None
@@ -184,17 +189,18 @@ class _State:
 
     def run(self, part: _Part) -> ShellCommand | None:
         """Set the variables that a command sets; the command, where it does anything else."""
-        pattern = bool(self.blocks) and self.blocks[-1].word == "case" and part.after == "(" and part.end == ")"
-        if part.after == "(" and not pattern:
-            self.outside.append((len(self.blocks), dict(self.variables), dict(self.unsure)))
+        in_case = bool(self.blocks) and self.blocks[-1].word == "case"
         self._chained(part)
-        found = self._run(part)
-        if part.end == ")" and not pattern and self.outside and self.outside[-1][0] == len(self.blocks):
+        found = self._run(part) if part.words else None
+        opened = part.end == ")" and bool(self.outside) and self.outside[-1][0] == len(self.blocks)
+        if opened:
             _, known, self.unsure = self.outside.pop()
             self.variables.clear()
             self.variables.update(known)
-        elif part.end == ")" and self.blocks and self.blocks[-1].word == "case":  # a pattern, before its commands
+        if part.end == ")" and in_case and (not opened or part.after == "("):  # a pattern, before its commands
             self.blocks[-1].branch += 1
+        elif part.end == "(":
+            self.outside.append((len(self.blocks), dict(self.variables), dict(self.unsure)))
         return found
 
     def _chained(self, part: _Part) -> None:
@@ -245,7 +251,8 @@ class _State:
             notes = tuple(dict.fromkeys(self.unsure[name] for name in sorted(named) if name in self.unsure))
             branches = {block.number: block.branch for block in self._around()}
             known = {**self.variables, **own}
-            return None if first in _SHOWS else ShellCommand(words_, known, notes=notes, branches=branches)
+            command = ShellCommand(words_, known, notes=notes, branches=branches, set_at=dict(self.set_at))
+            return None if first in _SHOWS else command
         for match in set_:
             before = self.variables.get(match[1], "") if match[2] else ""
             self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
@@ -256,11 +263,11 @@ class _State:
         name = path.rpartition("/")[2]
         text = self.load(path.removeprefix("./")) or self.load(name)
         if text is not None and self.loading < MOST_LOADED:
-            self.loading += 1
+            outer, self.reading, self.loading = self.reading, name, self.loading + 1
             for at, lines in _commands(text.splitlines(), {}, 1, self.variables):
                 for part in _parts(_words(lines, at, name), name):
                     self.run(part)
-            self.loading -= 1
+            self.reading, self.loading = outer, self.loading - 1
         elif name not in _SETS_NONE:
             shown = printable(name).replace("{", "{{").replace("}", "}}")
             self.unread = (
@@ -300,6 +307,7 @@ class _State:
         elif not match[2]:
             self.unsure.pop(name, None)
         self.variables[name] = value
+        self.set_at[name] = f"line {line}" if self.reading is None else f"{self.reading}:{line}"
 
 
 def _settings(words_: tuple[Word, ...]) -> tuple[list[re.Match[str]], tuple[Word, ...]]:
@@ -326,7 +334,8 @@ def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
             items = []
         elif word.text in _ENDS:
             kept = takewhile(lambda each: not each.text.startswith((">", "2>")), part)
-            if found := tuple(each for each in kept if each.text.strip()):
+            found = tuple(each for each in kept if each.text.strip())
+            if found or word.text in ("(", ")"):
                 yield _Part(found, None, after, word.text)
             part, after = [], word.text
         else:
@@ -357,7 +366,7 @@ def _commands(
         while at + 1 < len(lines):
             if held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
                 held[-1] = held[-1][:-1]
-            elif at - start >= more:
+            elif at - start >= more and not _GOES_ON.search(held[-1]):
                 break
             at += 1
             held.append(lines[at])

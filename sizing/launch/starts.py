@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sizing.catalog.shelf import only
 from sizing.launch import shell
+from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
@@ -128,19 +129,36 @@ def _commands(
             continue
         try:
             load = {name: text for name, (text, _) in container.files.items()}.get
-            script = shell.script(held[0], container.file, held[1], variables, load)
+            name = word.text if held[1] == OF_ITS_OWN else container.file
+            script = shell.script(held[0], name, max(held[1], 1), variables, load)
         except InputError:
             if names_engine(held[0]):
                 raise
             continue
         container.files |= script.files
         for command in script.commands:
-            passed = (part for each in command.words for part in (given if _passes(each) and given else (each,)))
+            passed = [part for each in command.words for part in (given if _passes(each) and given else (each,))]
+            if held[1] == OF_ITS_OWN:
+                passed = [each._replace(line=word.line) for each in passed]
             whole = command._replace(words=tuple(passed))
             if _named(whole.words):
                 yield whole
             else:
                 yield from _commands(whole.words, whole.variables, container, depth - 1)
+
+
+def unread_script(container: Container) -> Word | None:
+    """The script that a container with an engine's image runs, and that is not beside or inside its file; None without one."""
+    words = container.words[:1] if container.words and container.words[0].text[:1] != "-" else ()
+    texts = [Word(text, word.line) for word in container.words if words for text in word.text.split()]
+    run = next((each for each in texts if each.text.rpartition("/")[2] not in RUN_BY and each.text[:1] != "-"), None)
+    if (
+        run is None
+        or not run.text.endswith((".sh", ".bash"))
+        or {run.text, run.text.rpartition("/")[2]} & container.files.keys()
+    ):
+        return None
+    return run if _runs(container.image) is not None and engine_of(container) is None else None
 
 
 def _passes(word: Word) -> bool:

@@ -205,7 +205,10 @@ class BenchmarkTool(Spec):
 
 
 class Charts(Spec):
-    """The keys of charts and controllers, as paths: of the model, of replicas, and annotations of the fewest replicas.
+    """The keys of charts and controllers, as paths: of the model, of replicas, annotations of the fewest replicas, and names.
+
+    `keyed` are mappings whose keys are flags, by the key that marks what has one: of them `further_flags` have words, `no_flags` are no
+    flags, and those `off` switch a flag off by false. `texts` hold YAML in a text. `workers` has the nodes of a replica.
 
     `parallel` has the flags that they write for the keys of their sizes; `other_sizes` change no layout. `scalers` are kinds that
     scale other manifests, with the keys of the fewest and the most replicas; kinds in `one` run one replica by default.
@@ -215,6 +218,14 @@ class Charts(Spec):
     replicas: tuple[tuple[Text, ...], ...]
     fewest: tuple[tuple[Text, ...], ...]
     parallel: dict[str, Text]
+    keyed: dict[str, Text]
+    further_flags: tuple[Text, ...]
+    no_flags: tuple[Text, ...]
+    off: tuple[Text, ...]
+    names: tuple[tuple[Text, ...], ...]
+    gpu_types: dict[str, Text]
+    texts: tuple[tuple[Text, ...], ...]
+    workers: Text
     other_sizes: tuple[Text, ...]
     scalers: dict[str, tuple[Text, Text]]
     one: tuple[Text, ...]
