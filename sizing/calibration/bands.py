@@ -69,9 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sizing.calibration.bands", description="Find error bands.")
     parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
-    parser.add_argument(
-        "--write", action="store_true", help="write _corrections, _bands and _runs of hardware_profiles"
-    )
+    parser.add_argument("--write", action="store_true", help="write the files of corrections, bands and runs")
     options = parser.parse_args()
     calibration = shelf.only(Calibration)
     rows = chosen(read_measured(options.files).rows, calibration)
@@ -88,11 +86,9 @@ def main() -> None:
         groups = calibration.corrections.least_groups
         plain = PublishedRuns.model_validate(yaml.safe_load(rendered_runs(seen, groups, 0.0)))
         memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
-        for name, text in (
-            ("_corrections.yaml", rendered_corrections(corrections)),
-            ("_bands.yaml", rendered([*bands, *memory])),
-            ("_runs.yaml", rendered_runs(seen, groups, tail_of_runs(plain, calibration.bands))),
-        ):
+        texts = {"_corrections.yaml": rendered_corrections(corrections), "_bands.yaml": rendered([*bands, *memory])}
+        texts["_runs.yaml"] = rendered_runs(seen, groups, tail_of_runs(plain, calibration.bands))
+        for name, text in texts.items():
             (data_folder("hardware_profiles") / name).write_text(text, encoding="utf-8")
 
 
@@ -158,13 +154,10 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
             groups = {ratio.group for ratio in members}
             if len(members) < rules.least_rows or len(groups) < rules.least_groups:
                 continue
-            low, high = quantiles(
-                np.array([ratio.value for ratio in members]), fit.weights([ratio.group for ratio in members]) ** 2, tail
-            )
-            ends = {
-                "low": min(1.0, float(f"{low:.3g}")),
-                "high": max(1.0, float(f"{high:.3g}")),
-            }  # around the prediction
+            weight = fit.weights([ratio.group for ratio in members]) ** 2
+            low, high = quantiles(np.array([ratio.value for ratio in members]), weight, tail)
+            # The prediction itself is always within its range.
+            ends = {"low": min(1.0, float(f"{low:.3g}")), "high": max(1.0, float(f"{high:.3g}"))}
             counts = {"n": len(members), "groups": len(groups)}
             stated = {"metric": metric, **dict(zip(conditions, values, strict=True))}
             bands.append(Band.model_validate({**stated, **ends, **counts}))

@@ -23,6 +23,7 @@ from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.errors import BAND_METRICS, is_driven
 from sizing.evidence.predict import BAND_MODES, Prediction, predict
 from sizing.evidence.rows import resolve
+from sizing.model.attention import Numeric
 from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
 from sizing.specs.errors import InputError
@@ -49,9 +50,13 @@ class TimeRatio(NamedTuple):
     ratio: float
     decode_share: float
 
+    def at(self, decode: Numeric, prefill: Numeric) -> Numeric:
+        """The ratio with predictions whose decode and prefill steps take these factors longer."""
+        return self.ratio / (prefill * (1 - self.decode_share) + decode * self.decode_share)
+
     def corrected(self, by: Correction) -> float:
         """The ratio after the correction `by` of the prediction."""
-        return self.ratio / (by.prefill * (1 - self.decode_share) + by.decode * self.decode_share)
+        return float(self.at(by.decode, by.prefill))
 
 
 class Seen(NamedTuple):
@@ -106,13 +111,8 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
             ratio, longer = 1 / ratio, 1 / longer
         found[metric] = TimeRatio(ratio, min(1.0, max(0.0, (longer - 1) / (TRIED.decode - 1))))
     if "e2e" not in found and {"ttft", "itl"} <= found.keys():  # E2E = TTFT + ITL * (OSL - 1)
-        measured, predicted, later = (
-            ttft + (row.osl - 1) * itl
-            for ttft, itl in (
-                (row.ttft_ms or 0.0, row.itl_ms or 0.0),
-                *((values["ttft_ms"], values["itl_ms"]) for values in (plain.values, slower.values)),
-            )
-        )
+        times = (row.measured(), plain.values, slower.values)
+        measured, predicted, later = (of["ttft_ms"] + (row.osl - 1) * of["itl_ms"] for of in times)
         share = min(1.0, max(0.0, (later / predicted - 1) / (TRIED.decode - 1)))
         found["e2e"] = TimeRatio(measured / predicted, share)
     return found
@@ -137,10 +137,7 @@ class CentredErrors:
         for (number, name), (place, group) in product(enumerate(FITTED), enumerate(groups)):
             known = [one.timings[name] for one in seen if one.group == group and name in one.timings]
             if known:
-                off = [
-                    np.abs(np.log(t.ratio / (prefill * (1 - t.decode_share) + decode * t.decode_share))) for t in known
-                ]
-                found[number, place] = np.mean(off, axis=0)
+                found[number, place] = np.mean([np.abs(np.log(t.at(decode, prefill))) for t in known], axis=0)
         return cls(groups, found)
 
     def at(self, group: int, by: Correction) -> Floats:
@@ -151,10 +148,8 @@ class CentredErrors:
         )
         (i, k), (j, m) = ((int(at), min(int(at) + 1, LOG_FACTORS.size - 1)) for at in (i, j))
         of = self.of[:, group]
-        found: Floats = (of[:, i, j] * (1 - v) + of[:, i, m] * v) * (1 - u) + (
-            of[:, k, j] * (1 - v) + of[:, k, m] * v
-        ) * u
-        return found
+        low, high = (of[:, at, j] * (1 - v) + of[:, at, m] * v for at in (i, k))
+        return np.asarray(low * (1 - u) + high * u)
 
 
 Form = Callable[[Floats], tuple[int, int]]
@@ -273,13 +268,10 @@ def _mean(errors: Floats) -> float:
 
 def corrections_table(found: Sequence[Correction]) -> Table:
     """The corrections by class."""
-    table = Table(
-        "mode", "vendor", "engine", "architecture", "kind", "decode", "prefill", "groups", title="corrections"
-    )
+    table = Table(*CLASSES[0], "decode", "prefill", "groups", title="corrections")
     for one in found:
-        table.add_row(
-            *(getattr(one, name) or "any" for name in CLASSES[0]), *map(str, (one.decode, one.prefill, one.groups))
-        )
+        stated = (getattr(one, name) or "any" for name in CLASSES[0])
+        table.add_row(*stated, str(one.decode), str(one.prefill), str(one.groups))
     return table
 
 
@@ -329,9 +321,7 @@ def rendered_runs(seen: Sequence[Seen], least_groups: int, tail: float) -> str:
         members.sort(key=lambda one: one.ratio("e2e") or one.ratio("throughput") or 1.0)
         places = np.linspace(0, len(members) - 1, min(RUNS_PER_LOAD, len(members)))
         for one in (members[int(place)] for place in places):
-            lines.append(
-                " ".join((*(getattr(situation, name) for name in CLASS), str(names.index(group)), *_times(one)))
-            )
+            lines.append(" ".join((*class_of(situation, CLASS), str(names.index(group)), *_times(one))))
     return _file(
         "Published runs: times measured over predicted, as corrected by the runs of other groups; a dash: not measured.",
         [

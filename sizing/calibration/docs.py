@@ -81,9 +81,8 @@ llmsize validate tests/data/measured_sample.csv --by engine,gpu,kind
 def accuracy_page() -> str:
     """The page in Markdown. Raises InputError for a faulty data file."""
     published = shelf.only(PublishedRuns)
-    errors = ERRORS.format(
-        runs=sum(len(one.times) for one in published.by(()).values()), groups=len(published.groups), least=LEAST_RUNS
-    )
+    runs = sum(len(one.times) for one in published.by(()).values())
+    errors = ERRORS.format(runs=runs, groups=len(published.groups), least=LEAST_RUNS)
     parts = [
         INTRODUCTION,
         errors,
@@ -106,9 +105,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _errors(published: PublishedRuns) -> Iterator[list[str]]:
     found = published.by(("mode", "engine", "vendor", "kind"))
-    for (mode, engine, vendor, kind), runs in sorted(
-        found.items(), key=lambda one: (list(MODES).index(one[0][0]), one[0])
-    ):
+    for key in sorted(found, key=lambda key: (list(MODES).index(key[0]), key)):
+        (mode, engine, vendor, kind), runs = key, found[key]
         figures = [_error(runs, name) for name in NAMES]
         yield [MODES[mode], title(engine), vendor, KINDS[kind], str(len(runs.times)), str(runs.groups), *figures]
 
@@ -148,11 +146,9 @@ def _ranges() -> Iterator[list[str]]:
         narrowed = (one.engine, one.architecture, one.load)
         of_memory = one.metric in MEMORY and one.vendor is None
         if not any(narrowed) and (of_memory or (one.kind is not None and one.vendor is not None)):
-            where = (
-                ("engine logs", "all", "all")
-                if one.mode is None
-                else (MODES[one.mode], one.vendor, KINDS[one.kind or "dense"])
-            )
+            where = ("engine logs", "all", "all")
+            if one.mode is not None:
+                where = (MODES[one.mode], one.vendor or "", KINDS[one.kind or "dense"])
             name = MEMORY.get(one.metric) or NAMES[one.metric]
             yield [*map(str, where), name, f"{one.low:.2f}", f"{one.high:.2f}", str(one.n)]
 
@@ -170,10 +166,7 @@ def short_table() -> str:
     rows.append(("AMD GPUs, all engines", by_vendor["served", "AMD"]))
     names = ("ttft", "itl", "e2e")
     heads = ("served online", *(NAMES[name] for name in names), "runs", "groups")
-    return table(
-        heads,
-        [
-            [what, *(_error(runs, name) for name in names), str(len(runs.times)), str(runs.groups)]
-            for what, runs in rows
-        ],
-    )
+    cells = [
+        [what, *(_error(runs, name) for name in names), str(len(runs.times)), str(runs.groups)] for what, runs in rows
+    ]
+    return table(heads, cells)

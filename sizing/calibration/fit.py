@@ -93,10 +93,8 @@ def with_constants(case: Case, values: Values) -> Case:
     changed: dict[str, dict[str, float]] = {}
     for constant, value in values.items():
         changed.setdefault(constant.setting, {})[constant.field] = value
-    update = {
-        setting: getattr(kernels.settings, setting).model_copy(update=fields) for setting, fields in changed.items()
-    }
-    timed = kernels.settings.model_copy(update=update)
+    own = kernels.settings
+    timed = own.model_copy(update={name: getattr(own, name).model_copy(update=changed[name]) for name in changed})
     shard = replace(kernels.shard, settings=timed if is_served(case.row) else timed.in_process())
     other = Kernels(kernels.gpu, kernels.assumptions, kernels.borrowed, kernels.engine, shard)
     return replace(case, deployed=replace(case.deployed, kernels=other))

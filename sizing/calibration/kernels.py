@@ -196,9 +196,8 @@ def fitted(row: CollectiveRow, messages: Messages, calibration: Calibration) -> 
     least, most = np.log(bounds.least_us), np.log(bounds.most_us)
 
     def residuals(at: Array) -> Array:
-        return np.asarray(
-            np.log(seconds(row.model_copy(update={"us": tuple(np.exp(at))}), messages.bytes) / messages.seconds)
-        )
+        tried = row.model_copy(update={"us": tuple(np.exp(at))})
+        return np.asarray(np.log(seconds(tried, messages.bytes) / messages.seconds))
 
     start = np.clip(np.log(row.us), least + INSIDE, most - INSIDE)
     found = least_squares(residuals, start, bounds=(least, most), loss="cauchy", f_scale=calibration.loss_scale)
@@ -232,12 +231,10 @@ def refit(
             others = Messages(messages.version, sizes[without], measured[without])
             left_out_s[~without] = seconds(fitted(row, others, calibration), sizes[~without])
     best = fitted(row, messages, calibration)
-    before, after, left_out = (
-        errors(s, measured, scale) for s in (seconds(row, sizes), seconds(best, sizes), left_out_s)
-    )
-    return RefittedRow(
-        key, number, row, best, messages, before, after, left_out, why_kept(key, calibration.collectives)
-    )
+    predicted = (seconds(row, sizes), seconds(best, sizes), left_out_s)
+    before, after, left_out = (errors(of, measured, scale) for of in predicted)
+    kept = why_kept(key, calibration.collectives)
+    return RefittedRow(key, number, row, best, messages, before, after, left_out, kept)
 
 
 def refits(tables: dict[CollectiveKey, Messages], calibration: Calibration) -> tuple[RefittedRow, ...]:

@@ -111,10 +111,9 @@ class MeasuredRuns:
         return self._predicted(kernels)
 
     def _predicted(self, kernels: Callable[[Case], Kernels]) -> Floats:
-        values = [
-            predict(replace(case, deployed=replace(case.deployed, kernels=kernels(case)))).values for case in self.cases
-        ]
-        return _logarithms(values, self.metrics)
+        deployed = (replace(case.deployed, kernels=kernels(case)) for case in self.cases)
+        cases = (replace(case, deployed=of) for case, of in zip(self.cases, deployed, strict=True))
+        return _logarithms([predict(case).values for case in cases], self.metrics)
 
     def steady(self, at: Floats) -> Floats:
         """Logarithms of the metrics from the closed form with the factors `at`, shape (n,)."""
@@ -158,11 +157,9 @@ def steady(case: Case, timed: Timed) -> dict[str, float]:
             along, at = points.requests_per_s, traffic.rate_per_s / count
     place = np.maximum.accumulate(along)
     times = {f"{name}_ms": getattr(points, f"{name}_s")["mean"] / MILLI for name in ("ttft", "itl", "e2e")}
-    rates = {
-        "req_per_s": points.requests_per_s * count,
-        "output_tok_per_s": points.requests_per_s * count * case.row.osl,
-    }
-    return {name: float(np.interp(at, place, of)) for name, of in {**times, **rates}.items()}
+    rate = points.requests_per_s * count
+    columns = {**times, "req_per_s": rate, "output_tok_per_s": rate * case.row.osl}
+    return {name: float(np.interp(at, place, of)) for name, of in columns.items()}
 
 
 ALLOWED = "figures in ms and requests/s, with the GPU, the precision, the layout and the lengths that were run"

@@ -249,9 +249,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     if len({_setting(case) for case in cases}) < LEAST_SETTINGS:
         ran = "a single row is a run" if len(cases) == 1 else f"{len(cases)} of the rows are runs"
         message = f"{ran} of {on.spec.name}, all at one load and one length"
-        allowed = (
-            f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts"
-        )
+        best = "best a light and a heavy load, and short and long prompts"
+        allowed = f"at least {LEAST_SETTINGS} loads or lengths; {best}"
         raise InputError(f"{message}: nothing tells compute, bandwidth and the host's time apart", allowed=allowed)
     runs = MeasuredRuns(cases, on.spec, only(Calibration).own_runs)
     if faults := [fault for case in cases for fault in impossible(case)]:
@@ -296,9 +295,8 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
             if version is not None and service.engine_version != version:
                 taken = next((note for note in case.notes if NO_VERSION in note), None)
                 ran = f"a run of {service.engine.name} {service.engine_version}"
-                raise InputError(
-                    ran if taken is None else f"{taken}: add a column engine_version, or leave out :{version}"
-                )
+                stated = f"{taken}: add a column engine_version, or leave out :{version}"
+                raise InputError(ran if taken is None else stated)
             if case.missed is not None:
                 raise InputError(case.missed)
             if case.first_token_in_itl or case.statistic != "mean":
@@ -340,16 +338,13 @@ def _refuse_contradictions(runs: MeasuredRuns) -> None:
 def _refuse_unexplained(errors: dict[str, MetricErrors], gpu: str, most_off: float) -> None:
     """Raise InputError for metrics that stay far off with the best factors: a profile of them would predict nothing."""
     allowed = "figures in ms and requests/s; the GPU, engine, layout, precision and lengths that were run"
-    faults = [
-        Fault(
-            f"is predicted {each.own:.0%} off the runs (median) with the best factors of {gpu}: another machine ran them, or a unit is wrong",
-            field=name,
-            allowed=allowed,
-        )
+    off = "off the runs (median) with the best factors of"
+    why = "another machine ran them, or a unit is wrong"
+    raise_any(
+        Fault(f"is predicted {each.own:.0%} {off} {gpu}: {why}", field=name, allowed=allowed)
         for name, each in errors.items()
         if each.own > most_off
-    ]
-    raise_any(faults)
+    )
 
 
 def _setting(case: Case) -> Hashable:
@@ -360,10 +355,8 @@ def _setting(case: Case) -> Hashable:
 
 def _settings(cases: Sequence[Case]) -> str:
     """Describe the runs in one line: models and layouts, lengths, loads."""
-    precisions = (f" {case.replica.precision}" if case.replica.precision else "" for case in cases)
-    ran = dict.fromkeys(
-        f"{case.model}{precision} as {case.replica.layout}" for case, precision in zip(cases, precisions, strict=True)
-    )
+    models = (f"{case.model} {case.replica.precision or ''}".rstrip() for case in cases)
+    ran = dict.fromkeys(f"{model} as {case.replica.layout}" for model, case in zip(models, cases, strict=True))
     lengths = dict.fromkeys(f"{case.row.isl:,.0f}/{case.row.osl:,.0f}" for case in cases)
     loads = sorted(load for case in cases if (load := case.row.concurrency or case.row.batch) is not None)
     flight = [f"{loads[0]:,} to {loads[-1]:,} in flight"] if loads else []

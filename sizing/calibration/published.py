@@ -61,9 +61,8 @@ def questions(path: Path) -> tuple[PublishedFigure, ...]:
         try:
             published = float(line["published"])
         except ValueError:
-            raise InputError(
-                f"{line['published']!r} is no number", file=str(path), line=number, field="published"
-            ) from None
+            what = f"{line['published']!r} is no number"
+            raise InputError(what, file=str(path), line=number, field="published") from None
         arguments = tuple(shlex.split(line["command"])[1:])  # without the program's name
         found.append(PublishedFigure(line["id"], line["class"], arguments, line["figure"], published))
     return tuple(found)

@@ -37,9 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sizing.calibration", description="Refit constants of time.")
     parser.add_argument("files", nargs="*", type=Path, help="measured rows, as for llmsize validate")
     parser.add_argument("--published", type=Path, help="published deployments to answer, instead of a refit")
-    parser.add_argument(
-        "--report", action="store_true", help="errors of kernels on shapes left out, instead of a refit"
-    )
+    parser.add_argument("--report", action="store_true", help="instead of a refit, errors of kernels on other shapes")
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
     parser.add_argument("--docs", action="store_true", help="print the page on accuracy, from the data that is shipped")
@@ -52,9 +50,8 @@ def main() -> None:
     console = Console(width=120, highlight=False)
     if options.published or options.report:
         reported = [kernels_left_out()] if options.report else []
-        reported += (
-            published.tables(published.answered(published.questions(options.published))) if options.published else []
-        )
+        if options.published:
+            reported += published.tables(published.answered(published.questions(options.published)))
         for table in reported:
             console.print(table)
         return
@@ -76,9 +73,8 @@ def main() -> None:
 
 def kernels_left_out() -> Table:
     """A table of errors of measured kernels on whole shapes left out, by operation, architecture and engine."""
-    table = Table(
-        "operation", "architecture", "engine", "tables", "rows", "median, %", "p90, %", title="kernels, shapes left out"
-    )
+    heads = ("operation", "architecture", "engine", "tables", "rows", "median, %", "p90, %")
+    table = Table(*heads, title="kernels, shapes left out")
     found: dict[tuple[str, str, str], list[MeasuredKernel]] = defaultdict(list)
     for architecture in sorted({gpu.spec.architecture for gpu in map(profiles.load_gpu, profiles.GPUS.ids)}):
         kernels_of: tuple[MeasuredKernel, ...] = profiles.expert_kernels(architecture)
@@ -258,9 +254,8 @@ def _known(seen: Sequence[Observed | None]) -> list[Observed]:
 
 def errors_table(found: Calibrated) -> Table:
     """Median and 90th percentile of absolute errors: before, fitted, and with the constants of the other folds."""
-    table = Table(
-        "metric", "mode", "kind", "rows", "before", "fitted", "held out", "of groups", title="absolute error, %"
-    )
+    heads = ("metric", "mode", "kind", "rows", "before", "fitted", "held out", "of groups")
+    table = Table(*heads, title="absolute error, %")
     cells: dict[tuple[str, str, str], list[tuple[float, float, float, str]]] = defaultdict(list)
     for row, *seen in zip(found.rows, found.before, found.after, found.held_out, strict=True):
         for name in METRICS:
@@ -287,9 +282,9 @@ def constants_table(found: Calibrated) -> Table:
     for constant, value in found.constants.items():
         row = profiles.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
         versions = f"{row.since} to {row.until or 'newest'}"
-        table.add_row(
-            constant.engine, versions, constant.setting, constant.field, f"{before[constant]:.3g}", f"{value:.3g}", str(rows[constant]), "yes" if place_of(constant) in found.kept else ""
-        )  # fmt: skip
+        kept = "yes" if place_of(constant) in found.kept else ""
+        figures = (f"{before[constant]:.3g}", f"{value:.3g}", str(rows[constant]))
+        table.add_row(constant.engine, versions, constant.setting, constant.field, *figures, kept)
     return table
 
 

@@ -52,9 +52,8 @@ IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published runs have up to 7,168; mo
 REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
 STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
 SHARE, PERCENT = Bounds(0, 1), Bounds(0, 100)
-BURSTINESS = Bounds(
-    1e-3, 1e6
-)  # shape of the gaps between arrivals: a burst in a thousand gaps; even to a part in a thousand
+# The shape of the gaps between arrivals: a burst in a thousand gaps; even to a part in a thousand.
+BURSTINESS = Bounds(1e-3, 1e6)
 TOKENS_PER_STEP = Bounds(1, MOST_DRAFTED + 1)
 
 BOUNDS: dict[str, Bounds] = {
@@ -270,38 +269,21 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
     parts = None if e2e is not None and e2e < (ttft or 0.0) else row.parts_ms
     clients = row.concurrency if row.mode in ("closed_loop", "open_loop") else None  # of arrivals at a rate, the most
     least_clients, most_clients = allowed.clients_over_in_flight
+    of_clients = (least_clients, most_clients if row.mode == "closed_loop" else math.inf)
+    tokens, in_flight = _product(rate, row.osl), "requests in flight by Little's law, req_per_s x E2E"
     checks: list[tuple[str, float | None, str, float | None, tuple[float, float]]] = [
         ("e2e_ms", e2e, "its part ttft_ms", ttft, no_less),
         ("e2e_ms", e2e, "ttft_ms + itl_ms x (OSL - 1)", parts, allowed.e2e_over_parts),
-        (
-            "output_tok_per_s",
-            row.output_tok_per_s,
-            "req_per_s x OSL",
-            _product(rate, row.osl),
-            allowed.tokens_over_requests,
-        ),
+        ("output_tok_per_s", row.output_tok_per_s, "req_per_s x OSL", tokens, allowed.tokens_over_requests),
         ("req_per_s", rate, "the arrivals a second", arrivals_per_s, allowed.served_over_arrivals),
-        (
-            "concurrency",
-            clients,
-            "requests in flight by Little's law, req_per_s x E2E",
-            row.in_flight,
-            (least_clients, most_clients if row.mode == "closed_loop" else math.inf),
-        ),
-        (
-            "num_requests",
-            row.num_requests,
-            "requests in flight by Little's law, req_per_s x E2E",
-            row.in_flight,
-            (allowed.e2e_over_parts[0], math.inf),
-        ),
+        ("concurrency", clients, in_flight, row.in_flight, of_clients),
+        ("num_requests", row.num_requests, in_flight, row.in_flight, (allowed.e2e_over_parts[0], math.inf)),
     ]
     for name, listed in row.percentiles_ms().items():
         known = sorted((float(percentile[1:]), value) for percentile, value in listed.items())
         columns = [(f"{name}_p{percent:g}_ms", percent, value) for percent, value in known]
-        checks += [
-            (high, value, f"the {low}", below, in_order) for (low, _, below), (high, _, value) in pairwise(columns)
-        ]
+        for (low, _, below), (high, _, above) in pairwise(columns):
+            checks.append((high, above, f"the {low}", below, in_order))
         mean = getattr(row, f"{name}_ms")
         checks += [(high, value, "the mean", mean, in_order) for high, percent, value in columns if percent >= 99]
     for column, value, of, other, (least, most) in checks:

@@ -227,10 +227,9 @@ def _from_path(path: Path) -> FoundModel:
     folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
     config = read_json(file)
     if "hidden_size" not in config.data and isinstance(config.data.get("quantization"), dict):
-        told = (
-            f"this is a checkpoint's {QUANTISATION_FILE}, which says how weights are stored and not what the model is"
-        )
-        raise InputError(told, file=config.file, allowed=f"its folder, or its {CONFIG_FILE}; both are read together")
+        says = "which says how weights are stored and not what the model is"
+        told, allowed = f"this is a checkpoint's {QUANTISATION_FILE}, {says}", f"its folder, or its {CONFIG_FILE}"
+        raise InputError(told, file=config.file, allowed=f"{allowed}; both are read together")
     if "peft_type" in config.data:
         told = "this is the config of an adapter, which says what is added to a model and not what the model is"
         raise InputError(told, file=config.file, allowed=f"the {CONFIG_FILE} of its base model, with --lora")
@@ -364,12 +363,11 @@ def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
     try:
         hub = import_module("huggingface_hub")
     except ImportError:
-        remedy = (
-            f"a name that `{SHELF.listing}` shows, or a file: download config.json from "
-            f"https://huggingface.co/{hub_id} and pass -m ./config.json, "
-            "or install llmsize[hub] to have it fetched"
+        fetched = f"download config.json from https://huggingface.co/{hub_id} and pass -m ./config.json"
+        allowed = (
+            f"a name that `{SHELF.listing}` shows, or a file: {fetched}, or install llmsize[hub] to have it fetched"
         )
-        raise InputError(fault if fault.remedy else replace(fault, allowed=remedy)) from None
+        raise InputError(fault if fault.remedy else replace(fault, allowed=allowed)) from None
     try:
         path = Path(hub.hf_hub_download(hub_id, CONFIG_FILE))
     except Exception as error:

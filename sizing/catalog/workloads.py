@@ -157,10 +157,8 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
     try:
         return checked(Workload, data, lambda path: _option(path, given, options))
     except InputError as error:
-        missing = [fault for fault in error.faults if fault.message == REQUIRED and workload is None]
-        raise InputError(
-            replace(each, remedy=READY) if each in missing[-1:] else each for each in error.faults
-        ) from None
+        missing = [fault for fault in error.faults if fault.message == REQUIRED and workload is None][-1:]
+        raise InputError(replace(each, remedy=READY) if each in missing else each for each in error.faults) from None
 
 
 def without(workload: Workload, fields: Iterable[str]) -> tuple[Workload, tuple[tuple[str, Any], ...]]:

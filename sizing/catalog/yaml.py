@@ -191,9 +191,8 @@ def _take_scalar(reading: _Reading, event: Any) -> None:
 def _alias(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
     """Put the value of an alias into its place. Raises InputError if the alias contains itself, or is a key."""
     holder = reading.stack[-1] if reading.stack else None
-    if any(open_.value is value for open_ in reading.stack) or (
-        holder is not None and isinstance(holder.value, dict) and holder.key is None
-    ):
+    is_key = holder is not None and isinstance(holder.value, dict) and holder.key is None
+    if is_key or any(open_.value is value for open_ in reading.stack):
         reading.fault("is an alias of what it stands in, or a key", mark)
         raise InputError(reading.faults)
     _place(reading, value, mark, None)

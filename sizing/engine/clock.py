@@ -349,9 +349,8 @@ def _decode_rows(kernels: Kernels, most_rows: int) -> list[list[float]]:
     edges = [1.0, *windows_of(kernels.shard.model)]
     edges.append(2 * edges[-1])
     ranks = kernels.shard.layout.dp
-    values = np.stack(
-        np.broadcast_arrays(some, *(decode_attention_s(kernels, some * ranks, edge) for edge in edges))[1:]
-    )
+    at_edges = (decode_attention_s(kernels, some * ranks, edge) for edge in edges)
+    values = np.stack(np.broadcast_arrays(some, *at_edges)[1:])
     rates = np.diff(values, axis=0) / np.diff(edges)[:, np.newaxis]
     columns = [values[0] - rates[0], rates[-1], *(rates[:-1] - rates[1:])]
     sequences = np.maximum(np.arange(most_rows + 2.0), 1.0)

@@ -155,13 +155,8 @@ def open_loop(
             progress(number)
     for replica in replicas:
         _advance(replica, limit)
-    return History(
-        requests,
-        tuple(replicas),
-        max(replica.now for replica in replicas),
-        watches or tuple(replica.watch for replica in replicas),
-        placed,
-    )
+    ended, watches = max(replica.now for replica in replicas), watches or tuple(replica.watch for replica in replicas)
+    return History(requests, tuple(replicas), ended, watches, placed)
 
 
 def _watch_anew(replicas: Sequence[Scheduler], now: float) -> tuple[Watch, ...]:

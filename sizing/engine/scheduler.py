@@ -376,9 +376,9 @@ class Scheduler:
 
     def _steps_until(self, tokens: int) -> int:
         """Steps that give each sequence at least `tokens` tokens."""
-        return (
-            tokens if self.tokens_per_step == 1 else math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
-        )
+        if self.tokens_per_step == 1:
+            return tokens
+        return math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
 
     def _has_room(self, steps: int) -> bool:
         """Whether the tokens of `steps` steps fit the cache. Blocks are counted only when they may be short."""
@@ -391,9 +391,9 @@ class Scheduler:
         if self.rules.reserve == "reserve":
             return math.inf
         tokens = self.pool.steps_that_fit(self.batch.size, self.batch.step, self.pool.free_bytes)
-        return (
-            tokens if math.isinf(tokens) else math.ceil((tokens + 1 - self.owed - ROUNDING) / self.tokens_per_step) - 1
-        )
+        if math.isinf(tokens):
+            return tokens
+        return math.ceil((tokens + 1 - self.owed - ROUNDING) / self.tokens_per_step) - 1
 
     def _pass(self, taken: float, steps: int, decodes: bool, pieces: Sequence[Piece]) -> None:
         """Advance time: update the caches of decoding sequences and the integrals, and call the observer."""

@@ -274,12 +274,8 @@ def _closed(
         )
         for n, replica in enumerate(replicas)
     ]
-    return History(
-        requests,
-        replicas,
-        max(history.ended for history in ended),
-        tuple(w for history in ended for w in history.watches),
-    )
+    watches = tuple(watch for history in ended for watch in history.watches)
+    return History(requests, replicas, max(history.ended for history in ended), watches)
 
 
 def _after(sent: int, progress: Progress | None) -> Progress | None:

@@ -169,16 +169,8 @@ def simulate(
     store = Requests()
     lengths = course_lengths(osl_mean, osl_std, seed)
     slots = _Slots([None] * rules.slots, list(range(rules.slots)), keep_timeline)
-    replica = Scheduler(
-        store,
-        clock,
-        rules,
-        KvCache(math.inf, 0.0, 1),
-        DecodeBatch(),
-        one_by_one=True,
-        units=lambda _: float(clock.chunks),
-    )
-
+    whole, units = KvCache(math.inf, 0.0, 1), float(clock.chunks)
+    replica = Scheduler(store, clock, rules, whole, DecodeBatch(), one_by_one=True, units=lambda _: units)
     replica.observer = partial(slots.observe, replica)
     while replica.now < limit:
         due = _due(replica, len(store), requests, concurrency, rate)

@@ -113,10 +113,8 @@ class Transfer:
         store = Requests()
         for arrives, _, number in found:
             store.add(arrives, requests.isl[number], osl[number])
-        numbers = [number for *_, number in found]
-        return HandedOver(
-            store, numbers, [taken_s for _, taken_s, _ in found], [outside_s[number] for number in numbers]
-        )
+        numbers, taken_s = [number for *_, number in found], [taken_s for _, taken_s, _ in found]
+        return HandedOver(store, numbers, taken_s, [outside_s[number] for number in numbers])
 
 
 def cache_rates(shard: Shard) -> tuple[float, float]:

@@ -152,11 +152,8 @@ def groups(comparisons: Sequence[Comparison], by: Sequence[str]) -> tuple[Group,
     members: dict[tuple[str, ...], list[Comparison]] = {}
     for comparison in comparisons:
         members.setdefault(comparison.key, []).append(comparison)
-    return tuple(
-        Group(
-            dict(zip(by, key, strict=True)),
-            len({comparison.row for comparison in members[key]}),
-            by_metric(members[key]),
-        )
-        for key in sorted(members)
-    )
+    found = []
+    for key, ones in sorted(members.items()):
+        rows = len({comparison.row for comparison in ones})
+        found.append(Group(dict(zip(by, key, strict=True)), rows, by_metric(ones)))
+    return tuple(found)

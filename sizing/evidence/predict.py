@@ -73,27 +73,20 @@ def batch_metrics(served: Run) -> dict[str, float]:
 
 def load_metrics(case: Case, served: Run) -> dict[str, float]:
     """The metrics of a load, in the statistic of the source."""
-    latencies = {
-        name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
-    }
+    statistic, known = case.statistic, served.latencies_s.items()
+    metrics = {f"{name}_ms": found[statistic] / MILLI for name, found in known if statistic in found}
     if case.first_token_in_itl:
-        latencies["itl"] = _per_output_token_s(served) / MILLI
+        metrics["itl_ms"] = _per_output_token_s(served) / MILLI
     replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # server_slo simulates one replica
-    return {
-        **{f"{name}_ms": value for name, value in latencies.items()},
-        "req_per_s": served.requests_per_s * replicas,
-        "output_tok_per_s": served.output_tokens_per_s * replicas,
-    }
+    rates = {"req_per_s": served.requests_per_s, "output_tok_per_s": served.output_tokens_per_s}
+    return metrics | {name: rate * replicas for name, rate in rates.items()}
 
 
 def _per_output_token_s(served: Run) -> float:
     """Mean of E2E divided by output tokens, including the first token, as LLMPerf counts it."""
     requests = served.requests
-    return float(
-        np.nanmean(
-            (np.asarray(requests.finished) - np.asarray(requests.arrival)) / np.asarray(requests.osl, dtype=float)
-        )
-    )
+    e2e_s = np.asarray(requests.finished) - np.asarray(requests.arrival)
+    return float(np.nanmean(e2e_s / np.asarray(requests.osl, dtype=float)))
 
 
 def in_flight(case: Case, served: Run) -> float:
@@ -164,9 +157,8 @@ def predict_rows(
     }
     asked = [number for number in range(len(rows)) if number not in by_row]
     order = sorted(asked, key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
-    chunks = [
-        [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
-    ]
+    starts = range(0, len(order), ROWS_PER_CHUNK)
+    chunks = [[rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in starts]
     done = _told(each(predicted, chunks), len(by_row), progress)
     by_row |= dict(zip(order, done, strict=True))
     return tuple(by_row[i] for i in range(len(rows)))

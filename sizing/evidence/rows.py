@@ -222,9 +222,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         resolved = resolved.eager(len(model.layers))
     if facts.scheduler_steps:
         resolved = resolved.model_copy(update={"host": resolved.host.shared_by(facts.scheduler_steps)})
-    plan = precision.plan(
-        model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv, extras=extras
-    )
+    known = shelf.only(Formats)
+    plan = precision.plan(model, gpu.spec, resolved, known, precision=weights, kv_precision=kv, extras=extras)
     refused = architecture.why_not(model, layout, resolved)
     if refused:
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
@@ -403,9 +402,7 @@ def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) ->
     def chosen(mlp: DenseMlp | MoeMlp) -> DenseMlp | MoeMlp:
         return replace(mlp, experts=mlp.experts_per_token) if isinstance(mlp, MoeMlp) else mlp
 
-    return replace(
-        model, kinds=tuple(replace(kind, mlps=tuple(chosen(mlp) for mlp in kind.mlps)) for kind in model.kinds)
-    )
+    return replace(model, kinds=tuple(replace(kind, mlps=tuple(map(chosen, kind.mlps))) for kind in model.kinds))
 
 
 def is_served(row: MeasuredRow) -> bool:
@@ -439,12 +436,9 @@ def rules_of(
         note = "prompts longer than the token budget: chunked"
     if facts.policy:
         rules = scheduling.with_policy(rules, facts.policy, ticks=False)
-    return replace(
-        rules,
-        hold_steps=row.batch_wait_steps or 0,
-        hold_ratio=row.batch_wait_ratio or 0.0,
-        poll_steps=row.arrival_poll_steps or facts.scheduler_steps or 0,
-    ), note
+    steps, ratio = row.batch_wait_steps or 0, row.batch_wait_ratio or 0.0
+    polls = row.arrival_poll_steps or facts.scheduler_steps or 0
+    return replace(rules, hold_steps=steps, hold_ratio=ratio, poll_steps=polls), note
 
 
 def balanced(rules: SchedulerRules, row: MeasuredRow, setup: Setup, conventions: Conventions) -> SchedulerRules:

@@ -91,10 +91,8 @@ def junit(remarks: Sequence[Remark], day: date) -> str:
 
 def sarif(remarks: Sequence[Remark], day: date) -> str:
     """One run with a result for each rule that was checked."""
-    rules = [
-        {"id": rule, "name": rule, "shortDescription": {"text": f"llmsize check: {rule}"}}
-        for rule in dict.fromkeys(r.rule for r in remarks)
-    ]
+    names = dict.fromkeys(remark.rule for remark in remarks)
+    rules = [{"id": name, "name": name, "shortDescription": {"text": f"llmsize check: {name}"}} for name in names]
     driver = {"name": "llmsize", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": [_result(each) for each in remarks]}
     return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2)
@@ -102,12 +100,9 @@ def sarif(remarks: Sequence[Remark], day: date) -> str:
 
 def _result(remark: Remark) -> dict[str, object]:
     kept = remark.level == "ok"
-    found: dict[str, object] = {
-        "ruleId": remark.rule,
-        "kind": "pass" if kept else "fail",
-        "level": "none" if kept else remark.level,
-        "message": {"text": f"{remark.suite}: {remark.message}"},
-    }
+    kind, level = ("pass", "none") if kept else ("fail", remark.level)
+    message = {"text": f"{remark.suite}: {remark.message}"}
+    found: dict[str, object] = {"ruleId": remark.rule, "kind": kind, "level": level, "message": message}
     if remark.file is not None:
         region = {} if remark.line is None else {"region": {"startLine": remark.line}}
         artifact = {"artifactLocation": {"uri": quote(PurePath(remark.file).as_posix())}, **region}

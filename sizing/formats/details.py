@@ -34,15 +34,8 @@ ABBREVIATED = (
     *("ttft", "itl", "e2e", "isl", "osl", "gpu", "kv", "cuda", "mfu", "mbu"),
     *("tp", "pp", "ep", "dp", "cp", "dcp", "pue", "tdp", "sku"),
 )
-TERMS = {
-    **{name: name.upper() for name in ABBREVIATED},
-    "gpus": "GPUs",
-    "kwh": "kWh",
-    "usd": "$",
-    "gib": "GiB",
-    "gb": "GB",
-    "w": "W",
-}
+TERMS = {name: name.upper() for name in ABBREVIATED}
+TERMS |= {"gpus": "GPUs", "kwh": "kWh", "usd": "$", "gib": "GiB", "gb": "GB", "w": "W"}
 VERDICTS = {"passed": ("fails", "passes"), "feasible": ("infeasible", "feasible")}  # words where false, where true
 SAID = {**VERDICTS, "gpus_at_least": ("", "at least so many GPUs")}
 NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # fields with identifiers as values
@@ -131,9 +124,8 @@ def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     said = {name: text for name, value in plain.items() if (text := _said(name, value, label))}
     if said:
         of_all = "verdict" if said.keys() <= VERDICTS.keys() else "figures"
-        yield Line(
-            ", ".join(said.values()), " ".join(map(_words, map(_without_unit, label.split()))) or of_all, style="dim"
-        )
+        path = " ".join(_words(_without_unit(step)) for step in label.split())
+        yield Line(", ".join(said.values()), path or of_all, style="dim")
     for name, value in fields.items():
         if _is_nested(value):
             yield from _lines(dict(_fields(value)), f"{label} {name}".strip())

@@ -143,13 +143,9 @@ def render(title: str, about: str, chapters: Sequence[Chapter], record: Any) -> 
     except ImportError:
         raise InputError(NO_JINJA) from None
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
     environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__, "unbroken": unbroken}
     environment.globals["most_columns"] = MOST_COLUMNS
@@ -197,16 +193,11 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
     shown = table.records[:most]
     more = len(table.records) - len(shown)
     rows = [[cell(index, record, quantity) for quantity in table.columns] for index, record in enumerate(shown)]
-    said = [
-        at for at, q in enumerate(table.columns) if q.shown == "always" or any(row[at].text != ABSENT for row in rows)
-    ]
-    return PageTable(
-        table.title,
-        tuple(PageColumn(table.columns[at].heading, table.columns[at].is_number) for at in said),
-        tuple(tuple(row[at] for at in said) for row in rows),
-        f"{more:,} more {noun} are in the JSON at the end of this page." if more else "",
-        folded,
-    )
+    known = {at for row in rows for at, each in enumerate(row) if each.text != ABSENT}
+    said = [at for at, quantity in enumerate(table.columns) if quantity.shown == "always" or at in known]
+    columns = tuple(PageColumn(table.columns[at].heading, table.columns[at].is_number) for at in said)
+    note = f"{more:,} more {noun} are in the JSON at the end of this page." if more else ""
+    return PageTable(table.title, columns, tuple(tuple(row[at] for at in said) for row in rows), note, folded)
 
 
 def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Shares:

@@ -42,9 +42,8 @@ LIMIT_POINTS = 18.0  # distance of the title from the axes if the text of a limi
 ROOM_X, ROOM_Y = 1.18, 0.09  # room beyond the outermost points: a factor on x, a share of the span on y
 DECADE = 250.0  # pixels of a decade from which 2 and 5 get numbers too
 LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # marker sizes in points, and their growth in square points
-NO_MATPLOTLIB = Fault(
-    "needs matplotlib, which is not installed", field="--plot", allowed="after pip install 'llmsize[plot]'"
-)
+INSTALLED = "after pip install 'llmsize[plot]'"
+NO_MATPLOTLIB = Fault("needs matplotlib, which is not installed", field="--plot", allowed=INSTALLED)
 
 
 class Style(NamedTuple):
@@ -138,10 +137,10 @@ def _panel(axis: Axes, figure: Figure, *, legend: bool) -> None:
 
 def _content(axis: Axes, figure: Figure) -> list[tuple[Series, Style]]:
     """Draw a figure over scaled axes, and yield the style of each series."""
-    numbered = [
-        (number if series.style is None else series.style, series) for number, series in enumerate(figure.series)
-    ]
-    styled = [(series, style(number, hollow=series.hollow)) for number, series in numbered]
+    styled = []
+    for number, series in enumerate(figure.series):
+        own = number if series.style is None else series.style
+        styled.append((series, style(own, hollow=series.hollow)))
     styled += [(guide, style(number, hollow=guide.hollow, black=True)) for number, guide in enumerate(figure.guides)]
     named = {""}
     for number, (series, kind) in enumerate(styled):

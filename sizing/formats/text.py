@@ -324,7 +324,7 @@ def _pieces(word: str, size: int) -> list[str]:
     """A word whole if it fits, else cut after its slashes; a part that is too long after its hyphens, else at `size`."""
     if len(word) <= size:
         return [word]
-    pieces = [
-        piece for part in PARTS.findall(word) for piece in ([part] if len(part) <= size else HYPHENATED.findall(part))
-    ]
+    pieces: list[str] = []
+    for part in PARTS.findall(word):
+        pieces += [part] if len(part) <= size else HYPHENATED.findall(part)
     return [piece[at : at + size] for piece in pieces for at in range(0, len(piece), size)]

@@ -274,13 +274,8 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
 INLINE = ("sizes", "habits", "figures", "of_layout", "of_question")
 # Fields that a record has only where they are known.
 WHERE_KNOWN = (
-    "conversation",
-    "max_num_seqs_lowered_from",
-    "all2all_backend_in_force",
-    "batch_size",
-    "batch_window",
-    "batch_window_s",
-)
+    "conversation", "max_num_seqs_lowered_from", "all2all_backend_in_force", "batch_size", "batch_window", "batch_window_s",
+)  # fmt: skip
 
 
 def fields(record: NamedTuple) -> Iterator[tuple[str, object]]:

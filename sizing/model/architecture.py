@@ -177,9 +177,8 @@ def stage_matrices(
     model: Model, stage: Stage, layout: Layout, *, vocabulary_padding: int = 1, padding: ExpertPadding = NO_PADDING
 ) -> tuple[tuple[Matrix, int], ...]:
     """Each matrix of `stage` on one GPU, with its count. A stage holds a tied embedding once."""
-    found = [
-        (matrix, count) for index, count in stage.layers for matrix in layer_matrices(model, index, layout, padding)
-    ]
+    layers = ((layer_matrices(model, index, layout, padding), count) for index, count in stage.layers)
+    found = [(matrix, count) for matrices, count in layers for matrix in matrices]
     if stage.first:
         found.append((embedding_matrix(model, layout.tp, vocabulary_padding), 1))
     if stage.last and not model.pooled and not (model.tied_embeddings and stage.first):
@@ -327,47 +326,39 @@ def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, blo
     reasons = (pick(mixer.kind).why_not(mixer, layout.tp) for mixer in mixers)
     if layout.ep > 1 and not is_moe(model):
         return f"EP{layout.ep} spreads experts, and a dense model has none"
-    return (
-        next(filter(None, reasons), None)
-        or _widths_why_not(model, layout, block, uneven=settings.uneven_experts)
-        or _vocabulary_why_not(model, layout, settings)
-        or _context_why_not(model, layout)
-    )
+    padded = int(_padded(model.vocab_size, settings.vocabulary_padding))
+    if refused := next(filter(None, reasons), None) or _widths_why_not(model, layout, settings, block):
+        return refused
+    if padded % layout.tp:
+        return f"vocabulary {padded:,} is not divisible by TP{layout.tp}"
+    return _context_why_not(model, layout)
 
 
 def with_redundant_experts(model: Model, copies: int) -> Model:
     """The model with `copies` redundant experts in each MoE layer."""
-    kinds = tuple(
-        replace(kind, mlps=tuple(replace(m, redundant=copies) if isinstance(m, MoeMlp) else m for m in kind.mlps))
-        for kind in model.kinds
-    )
-    return replace(model, kinds=kinds)
+
+    def with_copies(mlp: Mlp) -> Mlp:
+        return replace(mlp, redundant=copies) if isinstance(mlp, MoeMlp) else mlp
+
+    return replace(model, kinds=tuple(replace(kind, mlps=tuple(map(with_copies, kind.mlps))) for kind in model.kinds))
 
 
-def _widths_why_not(model: Model, layout: Layout, block: int | None, *, uneven: bool) -> str | None:
+def _widths_why_not(model: Model, layout: Layout, settings: EngineSettings, block: int | None) -> str | None:
     for kind in model.kinds:
         for mlp in kind.mlps:
             split, label = layout.tp, "MLP width"
             if isinstance(mlp, MoeMlp):
                 split, label = layout.moe_tp, "expert width"
-            if isinstance(mlp, MoeMlp) and mlp.slots % layout.ep and (mlp.redundant or not uneven):
+            if isinstance(mlp, MoeMlp) and mlp.slots % layout.ep and (mlp.redundant or not settings.uneven_experts):
                 more = mlp.redundant + -mlp.slots % layout.ep
                 held = f"{mlp.experts} experts" + (f" and {mlp.redundant} redundant ones" if mlp.redundant else "")
                 return f"{held} are not divisible by EP{layout.ep}; they are with --redundant-experts {more}"
             if mlp.intermediate % split:
                 return f"{label} {mlp.intermediate:,} is not divisible by {split}"
-            if block and (mlp.intermediate // split) % block:
-                return (
-                    f"{label} {mlp.intermediate:,}/{split} = {mlp.intermediate // split:,} is not a multiple of "
-                    f"the FP8 block width {block}"
-                )
-    return None
-
-
-def _vocabulary_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
-    padded = int(_padded(model.vocab_size, settings.vocabulary_padding))
-    if padded % layout.tp:
-        return f"vocabulary {padded:,} is not divisible by TP{layout.tp}"
+            part = mlp.intermediate // split
+            if block and part % block:
+                what = f"{label} {mlp.intermediate:,}/{split} = {part:,}"
+                return f"{what} is not a multiple of the FP8 block width {block}"
     return None
 
 

@@ -36,17 +36,12 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     """
     model, plan, settings = shard.model, shard.plan, shard.settings
     padding = settings.mxfp4_padding if plan.weight_format == "mxfp4" else architecture.NO_PADDING
-    matrices = architecture.stage_matrices(
-        model, stage, shard.held, vocabulary_padding=settings.vocabulary_padding, padding=padding
-    )
-    total = sum(
-        count
-        * (
-            matrix.copies * matrix.inputs * matrix.outputs * shard.weight_bytes(matrix)
-            + matrix.copies * matrix.bias * plan.weight_bytes("norm")
-        )
-        for matrix, count in matrices
-    )
+    vocabulary, bias_bytes = settings.vocabulary_padding, plan.weight_bytes("norm")
+    matrices = architecture.stage_matrices(model, stage, shard.held, vocabulary_padding=vocabulary, padding=padding)
+    total = 0.0
+    for of, count in matrices:
+        weights = of.copies * of.inputs * of.outputs * shard.weight_bytes(of)
+        total += count * (weights + of.copies * of.bias * bias_bytes)
     if stage.first:
         split = model.vision_parameters if settings.encoder == "split" else 0
         total += (model.extra_parameters - split + split / shard.held.tp) * plan.weight_bytes("norm")
@@ -72,13 +67,10 @@ def scaled(shard: Shard, computed: float) -> float:
     whole = min((_checkpoint_bytes(variant, plan) for variant in alike), key=lambda size: abs(math.log(stated / size)))
     ratio = stated / whole
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
-        raise InputError(
-            f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit the {whole / GIGA:,.6g} GB of weights that "
-            f"config.json makes in {plan.weight_format}",
-            file=model.checkpoint_index,
-            field="metadata.total_size",
-            allowed=f"up to {model.checkpoint_ratio:g} times more or less; or remove the file",
-        )
+        made = f"the {whole / GIGA:,.6g} GB of weights that config.json makes in {plan.weight_format}"
+        what, file = f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit {made}", model.checkpoint_index
+        allowed = f"up to {model.checkpoint_ratio:g} times more or less; or remove the file"
+        raise InputError(what, file=file, field="metadata.total_size", allowed=allowed)
     return computed * ratio
 
 
@@ -254,18 +246,11 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
     """
     model, layout, rule = shard.model, shard.layout, shard.settings.forward_activation
     rank_tokens = max(1, tokens // layout.token_ranks)
-    widest = max(
-        (
-            mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate
-            for kind in model.kinds
-            for mlp in kind.mlps
-        ),
-        default=0,
-    )
-    states = max(
-        (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
-        default=0.0,
-    )
+    mlps = [mlp for kind in model.kinds for mlp in kind.mlps]
+    dense = (mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate for mlp in mlps)
+    widest = max(dense, default=0)
+    convolved = (held.bytes_per_drafted for held, _ in caches(shard, architecture.whole(model)))
+    states = max(convolved, default=0.0) / CONVOLUTION_BYTES
     expanded = max((_expanded(kind.mixer) for kind in model.kinds if isinstance(kind.mixer, MlaAttention)), default=0)
     buffers = max(
         rule.per_intermediate_bytes * widest / layout.tp,
@@ -273,7 +258,7 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
         EXPANDED_BYTES * expanded / layout.tp,
     )
     hidden = rule.per_hidden_bytes * model.hidden_size
-    experts = (_experts_bytes(model, mlp, layout, tokens) for kind in model.kinds for mlp in kind.mlps)
+    experts = (_experts_bytes(model, mlp, layout, tokens) for mlp in mlps)
     forward = max(rank_tokens * (hidden + buffers), max(experts, default=0.0))
     return rank_tokens * rule.per_hidden_bytes * model.hidden_size * (model.streams - 1) + forward
 

@@ -15,12 +15,10 @@ import numpy as np
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Shard
-from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric, Work, pick
+from sizing.model.attention import ACTIVATION_BYTES, FLOPS_PER_MAC, Matrix, Numeric, Work, pick
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings
 from sizing.specs.model import Attention, DenseMlp, LayerKind, Model, MoeMlp
-
-ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +217,9 @@ def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[
     width = mlp.latent or hidden_size
 
     def send(name: str, value_bytes: float) -> Operation:
-        return Operation(
-            name,
-            shard.settings.all2all_backend,
-            count,
-            message_bytes=own * uneven * width * value_bytes,
-            gpus=layout.ep,
-            fan_out=mlp.experts_per_token,
-        )
+        message, fan_out = own * uneven * width * value_bytes, mlp.experts_per_token
+        way = shard.settings.all2all_backend
+        return Operation(name, way, count, message_bytes=message, gpus=layout.ep, fan_out=fan_out)
 
     found = [send("experts_dispatch", shard.plan.input_bytes("expert")), send("experts_combine", ACTIVATION_BYTES)]
     if layout.tp > 1:
@@ -407,10 +400,9 @@ def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) 
         mixer = shard.model.kinds[index].mixer
         if mixer is not None:
             work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, sequences / ranks, context_tokens)
-            flops = work.flops * shard.extras.verified
-            found.append(
-                _attention(f"decode_{mixer.kind}", replace(work, flops=flops, queries=shard.extras.verified), count)
-            )
+            verified = shard.extras.verified
+            work = replace(work, flops=work.flops * verified, queries=verified)
+            found.append(_attention(f"decode_{mixer.kind}", work, count))
     return tuple(found)
 
 
@@ -424,12 +416,11 @@ def prefill_attention(
     """
     found = []
     layout = shard.layout
+    own = sequences / layout.token_ranks
     for index, count in architecture.whole(shard.model).layers:
         kind = shard.model.kinds[index]
-        if kind.mixer is not None:
-            work = pick(kind.mixer.kind).prefill(
-                kind.mixer, layout.tp, shard.plan.kv_bytes, sequences / layout.token_ranks, tokens, prior_tokens
-            )
-            found.append(_attention(f"prefill_{kind.mixer.kind}", work, count))
+        if (mixer := kind.mixer) is not None:
+            work = pick(mixer.kind).prefill(mixer, layout.tp, shard.plan.kv_bytes, own, tokens, prior_tokens)
+            found.append(_attention(f"prefill_{mixer.kind}", work, count))
             found += keys_gathered(shard, kind, count, sequences / layout.dp, tokens, prior_tokens)
     return tuple(found)

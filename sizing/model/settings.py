@@ -56,13 +56,8 @@ def check_version(engine: Engine, version: str | None) -> str:
     except ValueError:
         message = "is not a version"
     if message is not None:
-        raise InputError(
-            Fault(
-                f"{engine.name} {version} {message}",
-                field="engine version",
-                allowed=f"{engine.oldest} to {engine.newest}",
-            )
-        )
+        allowed = f"{engine.oldest} to {engine.newest}"
+        raise InputError(f"{engine.name} {version} {message}", field="engine version", allowed=allowed)
     return version.strip()
 
 
@@ -72,9 +67,8 @@ def resolve(engine: Engine, version: str, conditions: SettingsConditions) -> Eng
 
     Raises InputError for an unknown version, and for a profile with missing or wrong settings, with one fault each.
     """
-    return _settings(
-        engine, version, tuple(_first(engine, version, conditions, setting) for setting in EngineSettings.model_fields)
-    )
+    chosen = (_first(engine, version, conditions, setting) for setting in EngineSettings.model_fields)
+    return _settings(engine, version, tuple(chosen))
 
 
 @cache
@@ -83,30 +77,20 @@ def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> E
     numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
     faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
     raise_any(faults)
-    values = {
-        setting: _rows(engine, version, setting)[number].value
-        for setting, number in numbers.items()
-        if number is not None
-    }
+    chosen_rows = {name: _rows(engine, version, name)[at] for name, at in numbers.items() if at is not None}
     try:
-        return EngineSettings.model_validate(values)
+        return EngineSettings.model_validate({name: row.value for name, row in chosen_rows.items()})
     except ValidationError as error:
-        faults = [_wrong_value(engine, version, item["loc"], item["msg"]) for item in error.errors()]
-        raise InputError(faults) from error
+        found = ((item["msg"], ".".join(map(str, ("settings", *item["loc"])))) for item in error.errors())
+        raise InputError(Fault(f"{engine.name} {version}: {text}", field=field) for text, field in found) from error
 
 
 def source_of(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> Row:
     """The row that decides `setting`, with source, evidence and note. Raises InputError."""
     known = list(EngineSettings.model_fields)
     if setting not in known:
-        raise InputError(
-            Fault(
-                f"{setting!r} is not an engine setting",
-                field="setting",
-                allowed=", ".join(known),
-                nearest=nearest(setting, known),
-            )
-        )
+        what, allowed = f"{setting!r} is not an engine setting", ", ".join(known)
+        raise InputError(what, field="setting", allowed=allowed, nearest=nearest(setting, known))
     number = _first(engine, version, conditions, setting)
     if number is None:
         raise InputError(_no_row(engine, version, setting))
@@ -177,10 +161,6 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
 
 def _no_row(engine: Engine, version: str, setting: str) -> Fault:
     return Fault(f"{engine.name} {version} has no row for this deployment", field=f"settings.{setting}")
-
-
-def _wrong_value(engine: Engine, version: str, place: tuple[int | str, ...], message: str) -> Fault:
-    return Fault(f"{engine.name} {version}: {message}", field=".".join(map(str, ("settings", *place))))
 
 
 Phase = Literal["whole", "prefill", "decode"]

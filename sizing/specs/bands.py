@@ -182,9 +182,7 @@ def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Ban
 
 def applies(entry: Band | Correction, situation: Situation) -> bool:
     """Whether a situation meets every condition that an entry states."""
-    return all(
-        getattr(entry, name, None) in (None, value) for name, value in zip(Situation._fields, situation, strict=True)
-    )
+    return all(getattr(entry, name, None) in (None, value) for name, value in situation._asdict().items())
 
 
 def uncorrected(situation: Situation) -> Correction:
@@ -246,6 +244,11 @@ class _Table:
     classes: tuple[tuple[str, ...], ...]
     groups: NDArray[np.int64]
     times: NDArray[np.float64]
+
+    def runs(self, held: NDArray[np.bool_]) -> SimilarRuns:
+        """The runs that are marked in `held`. Each group has the same weight."""
+        groups, place, runs = np.unique(self.groups[held], return_inverse=True, return_counts=True)
+        return SimilarRuns(int(groups.size), 1 / runs[place], self.times[held])
 
 
 class PublishedRuns(OneFile, Sourced):
@@ -309,15 +312,10 @@ class PublishedRuns(OneFile, Sourced):
         stated = ~np.isnan(table.times[:, places]).any(axis=1)
         for conditions in COMPARED_BY:
             wanted = [(COLUMNS.index(name), getattr(situation, name)) for name in conditions]
-            held = (
-                np.array([all(one[at] == value for at, value in wanted) for one in table.classes], dtype=bool) & stated
-            )
-            groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
-            if groups.size >= self.least_groups:
-                any_gpu = "architecture" not in conditions
-                return SimilarRuns(
-                    int(groups.size), 1 / runs[place], table.times[held], any_gpu=any_gpu, tail=self.tail
-                )
+            alike = [all(one[at] == value for at, value in wanted) for one in table.classes]
+            found = table.runs(stated & np.array(alike, dtype=bool))
+            if found.groups >= self.least_groups:
+                return found._replace(any_gpu="architecture" not in conditions, tail=self.tail)
         return None
 
     def by(self, names: Sequence[str]) -> dict[tuple[str, ...], SimilarRuns]:
@@ -326,9 +324,7 @@ class PublishedRuns(OneFile, Sourced):
         keys = [tuple(one[at] for at in places) for one in table.classes]
         found = {}
         for key in dict.fromkeys(keys):
-            held = np.array([one == key for one in keys], dtype=bool)
-            groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
-            found[key] = SimilarRuns(int(groups.size), 1 / runs[place], table.times[held])
+            found[key] = table.runs(np.array([one == key for one in keys], dtype=bool))
         return found
 
 

@@ -82,9 +82,8 @@ def _profile(value: Any) -> str | tuple[float, ...]:
 # What a workload states: a name, a path, or weights.
 _WEIGHT = {"type": "number", "minimum": 0}
 _WEIGHTS = {"type": "array", "items": _WEIGHT, "minItems": HOURS_OF_DAY, "maxItems": HOURS_OF_WEEK}
-StatedProfile = Annotated[
-    str | tuple[float, ...], PlainValidator(_profile), WithJsonSchema({"anyOf": [{"type": "string"}, _WEIGHTS]})
-]
+_NAME_OR_WEIGHTS = WithJsonSchema({"anyOf": [{"type": "string"}, _WEIGHTS]})
+StatedProfile = Annotated[str | tuple[float, ...], PlainValidator(_profile), _NAME_OR_WEIGHTS]
 
 
 class Profile(Spec):

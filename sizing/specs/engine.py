@@ -384,20 +384,14 @@ class EngineSettings(Spec):
     def speculating(self) -> Self:
         """The settings with speculative decoding: host time is longer, and GPU time no longer hides it."""
         host, more = self.host, self.speculation
-        slower = {
-            "per_step_us": host.per_step_us + more.per_step_us,
-            "per_sequence_us": host.per_sequence_us + more.per_sequence_us,
-            "overlapped": False,
-        }
-        return self.model_copy(update={"host": host.model_copy(update=slower)})
+        times = {name: getattr(host, name) + getattr(more, name) for name in ("per_step_us", "per_sequence_us")}
+        return self.model_copy(update={"host": host.model_copy(update={**times, "overlapped": False})})
 
     def chunked(self) -> Self:
         """The settings with chunked prefill switched on by a long context. Decodes come first in a step."""
         assert self.long_context is not None
-        budget = self.long_context.max_num_batched_tokens
-        return self.model_copy(
-            update={"max_num_batched_tokens": budget, "chunked_prefill": True, "step_order": "decode_first"}
-        )
+        budget = {"max_num_batched_tokens": self.long_context.max_num_batched_tokens}
+        return self.model_copy(update={**budget, "chunked_prefill": True, "step_order": "decode_first"})
 
     def eager(self, layers: int) -> Self:
         """The settings without CUDA graphs: the host launches the kernels of every layer in each step while the GPU works.
@@ -416,8 +410,7 @@ class EngineSettings(Spec):
                 "per_streamed_token_us": 0.0,
             }
             slower |= {"own_step_us": host.own_step_us + host.per_step_us, "own_sequence_us": host.sequence_us}
-        nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
-        graphs = {"cuda_graphs": nothing, "attention_workspace": None}
+        graphs = {"cuda_graphs": GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0), "attention_workspace": None}
         without = {**graphs, "full_decode_graph": False, "captured_prefill_tokens": 0}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 

@@ -44,28 +44,10 @@ class NoteRule(Spec):
     """
 
     sets: Literal[
-        "rate_per_s",
-        "attention_dp",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "of_worker",
-        "capped",
-        "scheduler_steps",
-        "graphs",
-        "memory_fraction",
-        "statistic",
-        "itl_definition",
-        "lengths",
-        "policy",
-        "speculative",
-        "burstiness",
-        "tokens_per_step",
-        "prefix_hit",
-        "ran_with",
-        "arrivals",
-        "pools",
-        "refused",
-    ]
+        "rate_per_s", "attention_dp", "max_num_seqs", "max_num_batched_tokens", "of_worker", "capped", "scheduler_steps", "graphs",
+        "memory_fraction", "statistic", "itl_definition", "lengths", "policy", "speculative", "burstiness", "tokens_per_step",
+        "prefix_hit", "ran_with", "arrivals", "pools", "refused",
+    ]  # fmt: skip
     pattern: Text
     value: Text | None = None
     spread: tuple[NonNegative, Positive] | None = None

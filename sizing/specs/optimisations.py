@@ -203,21 +203,17 @@ def _prefix(value: Any) -> Any:
         if "turns" in value and "hit" in value:
             raise ValueError("the hit rate (hit, --prefix-hit) follows from turns (--turns): state one of them")
         if not {"hit", "turns"} & value.keys() and PREFIX_SIZES & value.keys():
-            raise ValueError(
-                "needs the hit rate too (hit, --prefix-hit), or turns: shared tokens are part of what is found in cache"
-            )
+            why = "shared tokens are part of what is found in cache"
+            raise ValueError(f"needs the hit rate too (hit, --prefix-hit), or turns: {why}")
         if "turns" not in value and "think_time_s" in value:
             what = "a think time (--think-time) acts on concurrent users (--users) and on turns (--turns)"
             raise ValueError(f"{what}; neither is stated: leave it out")
         if "routing" in value and not {"turns", "shared_tokens"} & value.keys():
-            raise ValueError(
-                "routing (--prefix-routing) acts on turns (--turns) and shared prefixes (--prefix-shared); a plain hit rate is "
-                "as measured behind your own router"
-            )
+            acts = "routing (--prefix-routing) acts on turns (--turns) and shared prefixes (--prefix-shared)"
+            raise ValueError(f"{acts}; a plain hit rate is as measured behind your own router")
         if not {"hit", "turns"} & value.keys():
-            raise ValueError(
-                "needs the hit rate (hit, --prefix-hit), or the turns that it follows from (turns, --turns)"
-            )
+            other = "the turns that it follows from (turns, --turns)"
+            raise ValueError(f"needs the hit rate (hit, --prefix-hit), or {other}")
     return _share_alone(value)
 
 

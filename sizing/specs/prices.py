@@ -46,9 +46,8 @@ class ApiPriceList(OneFile, Sourced):
 
 # Bounds that reveal a value in a wrong unit.
 Dollars = Annotated[float, within(0, 1e9, "$, from 0 to 1,000,000,000")]
-ServerPrice = Annotated[
-    float, within(1000, 1e8, "$ for the whole server, from 1,000 to 100,000,000 (320 thousand is 320000)")
-]
+_OF_A_PRICE = "$ for the whole server, from 1,000 to 100,000,000 (320 thousand is 320000)"
+ServerPrice = Annotated[float, within(1000, 1e8, _OF_A_PRICE)]
 Years = Annotated[float, within(0.25, 50, "years, from 0.25 to 50")]
 Uptime = Annotated[float, within(0.01, 1, "a share of the year, from 0.01 to 1"), AsShare]
 PowerFactor = Annotated[float, within(1, 5, "server power over the sum of its GPUs' TDP, from 1 to 5")]
@@ -112,20 +111,8 @@ class Server(Spec):
 OF_THE_SIZE = ("price_usd", "residual_usd", "server_power_w")
 # The numbers of a server with their units, in display order. Each has a basis.
 NUMBERS = {
-    "gpus": "GPUs",
-    "price_usd": "$",
-    "network_share": "of the price",
-    "residual_usd": "$",
-    "depreciation_years": "years",
-    "interest_rate": "a year",
-    "hosting_usd_per_year": "$ a year",
-    "licence_usd_per_gpu_year": "$ per GPU and year",
-    "staff_share": "of a person",
-    "staff_usd_per_year": "$ a year",
-    "server_factor": "x TDP of its GPUs",
-    "server_power_w": "W",
-    "idle_share": "of full power",
-    "pue": "",
-    "usd_per_kwh": "$ per kWh",
-    "uptime": "",
-}
+    "gpus": "GPUs", "price_usd": "$", "network_share": "of the price", "residual_usd": "$", "depreciation_years": "years",
+    "interest_rate": "a year", "hosting_usd_per_year": "$ a year", "licence_usd_per_gpu_year": "$ per GPU and year",
+    "staff_share": "of a person", "staff_usd_per_year": "$ a year", "server_factor": "x TDP of its GPUs", "server_power_w": "W",
+    "idle_share": "of full power", "pue": "", "usd_per_kwh": "$ per kWh", "uptime": "",
+}  # fmt: skip

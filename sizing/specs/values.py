@@ -125,14 +125,8 @@ NetworkRate = Annotated[float, within(1, 100_000, "Gbit/s for one GPU, from 1 to
 Tflops = Annotated[float, within(0.1, 1_000_000, "TFLOPS, from 0.1 to 1,000,000 (1.98 PFLOPS is 1980)")]
 Watts = Annotated[float, within(10, 5_000, "watts, from 10 to 5,000 (0.7 kW is 700)")]
 LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR = 0.001, 1_000
-UsdPerHour = Annotated[
-    float,
-    within(
-        LEAST_USD_PER_HOUR,
-        MOST_USD_PER_HOUR,
-        f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}",
-    ),
-]
+_OF_A_PRICE = f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
+UsdPerHour = Annotated[float, within(LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR, _OF_A_PRICE)]
 
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"

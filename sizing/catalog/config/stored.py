@@ -145,9 +145,9 @@ def _cells(pattern: str, present: Sequence[Mapping[tuple[Role, str], int]]) -> I
     for layer, sizes in enumerate(present):
         if fnmatchcase(str(layer), index):
             roles = _named_roles(tail.lower(), frozenset(role for role, _ in sizes))
-            yield from (
-                _Cell(layer, role, name) for role, name in sizes if role in roles and (wanted is None or name in wanted)
-            )
+            for role, projection in sizes:
+                if role in roles and (wanted is None or projection in wanted):
+                    yield _Cell(layer, role, projection)
 
 
 def _as_glob(pattern: str) -> str:

@@ -97,9 +97,8 @@ def _model(asked: Mapping[str, Any]) -> str:
 def _forced_length(asked: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
     """The output length that was forced on the engine; 0 if it was not forced."""
     mean = number(asked, "output_tokens_mean")
-    exact = (extra.get("ignore_eos") is True and number(extra, "min_tokens") == mean) or asked.get(
-        "output_tokens_mean_deterministic"
-    )
+    exact = extra.get("ignore_eos") is True and number(extra, "min_tokens") == mean
+    exact = exact or bool(asked.get("output_tokens_mean_deterministic"))
     return mean if exact and mean and not number(asked, "output_tokens_stddev") else 0.0
 
 
@@ -171,7 +170,8 @@ def is_record(entry: Mapping[str, Any]) -> bool:
 
 def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]:
     """The run of single requests, each with its metrics and units. Warm-up and cancelled requests are left out."""
-    kept = [entry for entry in entries if _is_measured(entry)]
+    of_load = [entry for entry in entries if _is_of_load(entry)]
+    kept = [entry for entry in of_load if not entry.get("error")]
     served = [part(entry, "metrics") for entry in kept]
     times = {
         name: [
@@ -185,12 +185,8 @@ def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]
     starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
     ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
     seconds = (max(ends) - min(starts)) * 1e-9 if starts and ends else 0.0
-    failed = sum(1 for entry in entries if _is_of_load(entry) and entry.get("error"))
-    yield _of_requests(AIPERF, times, len(served), failed, len(entries) - len(served) - failed, seconds)
-
-
-def _is_measured(entry: Mapping[str, Any]) -> bool:
-    return _is_of_load(entry) and not entry.get("error")
+    failed = len(of_load) - len(kept)
+    yield _of_requests(AIPERF, times, len(kept), failed, len(entries) - len(of_load), seconds)
 
 
 def _is_of_load(entry: Mapping[str, Any]) -> bool:
@@ -221,9 +217,7 @@ def _raw_runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
             times[TTFT].append((responses[0] - start) * 1e-6)
             times[E2E].append((responses[-1] - start) * 1e-6)
         mode = part(experiment, "experiment")
-        load: dict[str, Any] = {
-            "concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")
-        }
+        load = {"concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")}
         seconds = (max(ends) - min(starts)) * 1e-9 if starts else 0.0
         found = _of_requests(GENAI_PERF, times, len(starts), len(requests) - len(starts), 0, seconds)
         note = "a raw export has no token counts: lengths are those stated"

@@ -16,7 +16,7 @@ from sizing.catalog import checkpoints, models, profiles
 from sizing.catalog.files import expanded, resolved
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
-from sizing.catalog.imports.run import PREFIXES_KEPT, UNVERSIONED, BenchmarkRun, RunSettings
+from sizing.catalog.imports.run import PREFIXES_KEPT, UNVERSIONED, BenchmarkRun, LatencyFigures, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import (
     BOUNDS,
@@ -213,9 +213,8 @@ def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
                     yield Fault(message, nearest=fault.nearest, remedy=f"state {OPTIONS[name]}")
     most, sent = only(Conventions).agreement.most_failed, run.failed + (run.requests or 0)
     if run.requests is not None and run.failed > most * sent:
-        yield Fault(
-            f"{_failed(run)}: the others do not show the load that was asked for", allowed=f"at most {most:.0%}"
-        )
+        what = f"{_failed(run)}: the others do not show the load that was asked for"
+        yield Fault(what, allowed=f"at most {most:.0%}")
 
 
 def _against_duration(run: BenchmarkRun) -> Iterator[Fault]:
@@ -239,11 +238,8 @@ def _no_layout(row: MeasuredRow) -> Iterator[Fault]:
     """Yield a fault for GPUs that TP, PP and EP cannot share."""
     tp, pp, gpus = row.tp or 1, row.pp or 1, row.n_gpus or 1
     if gpus % (tp * pp):
-        yield Fault(
-            f"{gpus} GPUs are no whole number of replicas of TP{tp} PP{pp}",
-            field="--gpus",
-            allowed=f"a multiple of {tp * pp}",
-        )
+        what = f"{gpus} GPUs are no whole number of replicas of TP{tp} PP{pp}"
+        yield Fault(what, field="--gpus", allowed=f"a multiple of {tp * pp}")
     elif (gpus // pp) % (row.ep or 1):
         yield Fault(f"EP{row.ep} does not divide the {gpus // pp} GPUs of a stage", field="--ep")
 
@@ -251,9 +247,8 @@ def _no_layout(row: MeasuredRow) -> Iterator[Fault]:
 def _is_dense(model: object) -> bool:
     """Whether a model of the catalogue has no experts: its ranks of data parallelism are replicas."""
     name = models.known_id(str(model or ""))
-    return name is not None and not any(
-        isinstance(mlp, MoeMlp) for kind in models.load_model(name).spec.kinds for mlp in kind.mlps
-    )
+    kinds = () if name is None else models.load_model(name).spec.kinds
+    return name is not None and not any(isinstance(mlp, MoeMlp) for kind in kinds for mlp in kind.mlps)
 
 
 def _failed(run: BenchmarkRun) -> str:
@@ -316,9 +311,8 @@ def _against_log(log: EngineFacts, stated: RunSettings) -> list[Fault]:
     apart = list(_apart([(log._replace(weight_precision=""), "the engine says"), (stated, "")]))
     held, gpu = (log.weights_gib or 0) + (log.kv_cache_gib or 0), _known_gpu(stated.gpu)
     if gpu and held > (most := profiles.load_gpu(gpu).spec.datasheet.memory.cuda_visible_gib):
-        apart.append(
-            Fault(f"weights and KV cache of a GPU take {held:.1f} GiB, --gpu says {gpu}, which has {most:.1f} GiB")
-        )
+        says = f"--gpu says {gpu}, which has {most:.1f} GiB"
+        apart.append(Fault(f"weights and KV cache of a GPU take {held:.1f} GiB, {says}"))
     return [replace(fault, file=log.file) for fault in apart]
 
 
@@ -382,21 +376,12 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     known = by_stem(checkpoints.without_organisation(run.model), models.SHELF) if run.model else None
     if stated.model and run.model and stated.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
-    values |= {
-        "id": id_,
-        "source": run.tool,
-        "num_requests": run.requests,
-        "ttft_ms": run.ttft.mean,
-        "itl_ms": run.itl.mean,
-        "e2e_ms": run.e2e.mean,
-        "ttft_p99_ms": run.ttft.percentiles.get(99.0),
-        "req_per_s": run.req_per_s,
-        "output_tok_per_s": run.output_tok_per_s,
-        "notes": "; ".join(notes),
-    }
+    values |= {"id": id_, "source": run.tool, "num_requests": run.requests, "notes": "; ".join(notes)}
+    values |= {"req_per_s": run.req_per_s, "output_tok_per_s": run.output_tok_per_s}
     for name in ("ttft", "itl", "e2e"):
-        for percent, value in getattr(run, name).percentiles.items():
-            values[f"{name}_p{percent:g}_ms"] = value
+        latency: LatencyFigures = getattr(run, name)
+        values[f"{name}_ms"] = latency.mean
+        values |= {f"{name}_p{percent:g}_ms": value for percent, value in latency.percentiles.items()}
     sizes: list[int] = [count for name in ("tp", "pp", "attention_dp") if isinstance(count := values[name], int)]
     of_layout = math.prod(sizes) if values["tp"] and not run.one_replica else None
     values["n_gpus"] = values["n_gpus"] or of_layout

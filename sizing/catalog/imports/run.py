@@ -111,10 +111,8 @@ class BenchmarkRun(RunSettings):
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
             if by_requests > 0 and not same_tokens(run.output_tok_per_s, by_requests):
-                note = (
-                    f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
-                )
-                run = replace(run, notes=(*run.notes, note))
+                stated = f"{run.output_tok_per_s:,.1f} output tokens/s in the file"
+                run = replace(run, notes=(*run.notes, f"{stated}, {by_requests:,.1f} by requests/s x OSL"))
         unchecked = (UNCHECKED,) if self.client_counts and self.asked_osl is None and osl is not None else ()
         return replace(run, notes=(*run.notes, *unchecked))
 

@@ -73,9 +73,7 @@ class Scrape(NamedTuple):
 def recognised(content: str) -> bool:
     """Whether a text holds metrics of an engine: comments and samples, at least one from vLLM or SGLang."""
     lines = [line for line in content.splitlines() if line.strip()]
-    shaped = all(
-        line.startswith("#") or re.match(r"[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200][:-1]
-    )
+    shaped = all(re.match(r"#|[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200][:-1])
     return shaped and any(line.startswith(PREFIXES) for line in lines)
 
 
@@ -89,9 +87,8 @@ def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
     for number, line in enumerate(content.splitlines(), start=1):
         matched = SAMPLE.fullmatch(line.strip())
         if matched is None and line.startswith(PREFIXES):
-            raise MalformedRunError(
-                f"is torn at line {number}: {line[:SHOWN]!r} is no sample", "the whole page of metrics"
-            )
+            torn = f"is torn at line {number}: {line[:SHOWN]!r} is no sample"
+            raise MalformedRunError(torn, "the whole page of metrics")
         if matched is None:
             continue
         sample = MetricSample(*matched.groups())
@@ -171,24 +168,20 @@ def _between(before: Scrape, after: Scrape) -> Scrape:
         name: {bound: count - before.buckets.get(name, {}).get(bound, 0.0) for bound, count in of.items()}
         for name, of in after.buckets.items()
     }
-    counted = [
-        value for name, value in values.items() if name not in gauges and name.endswith(("_total", "_count", "_sum"))
-    ]
-    if (before.engine, before.model) != (after.engine, after.model) or min(counted, default=0.0) < 0:
+    counters = [name for name in values.keys() - gauges if name.endswith(("_total", "_count", "_sum"))]
+    fell = any(values[name] < 0 for name in counters)
+    if (before.engine, before.model) != (after.engine, after.model) or fell:
         raise MalformedRunError(f"does not follow {before.file}: its counters are lower, or of another service")
     return after._replace(values=values, buckets=buckets)
 
 
 def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     e2e, ttft = _spread(found, E2E), _spread(found, TTFT)
-    requests = next((count for name in E2E if (count := found.values.get(f"{name}_count"))), None) or found.first(
-        REQUESTS
-    )
+    requests = found.values.get(f"{E2E[0]}_count") or found.first(REQUESTS)
     if not requests:
         raise MalformedRunError(f"no request was served {when}")
-    isl, osl = (
-        total / requests if (total := _tokens(found, kind)) is not None else None for kind in ("prompt", "generation")
-    )
+    tokens = (_tokens(found, kind) for kind in ("prompt", "generation"))
+    isl, osl = (None if total is None else total / requests for total in tokens)
     per_s = _served_per_s(found, e2e.mean, requests, seconds)
     notes = [f"a running service {when}, {requests:,.0f} requests", _as_taken(found)]
     hits, queries = found.first(HITS), found.first(QUERIES)
@@ -199,9 +192,8 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     if seconds is not None and e2e.mean and found.first(RUNNING) is not None:
         in_flight = per_s * e2e.mean * MILLI
         if in_flight > only(Conventions).agreement.clients_over_in_flight[1] * max(1.0, taken):
-            notes.append(
-                f"{in_flight:,.0f} in flight by requests/s x E2E, {taken:,.0f} as it was taken: look at --seconds"
-            )
+            as_taken = f"{taken:,.0f} as it was taken: look at --seconds"
+            notes.append(f"{in_flight:,.0f} in flight by requests/s x E2E, {as_taken}")
     if seconds is None:
         notes.append("requests/s by Little's law, from requests in flight as it was taken")
     return BenchmarkRun(
@@ -271,7 +263,6 @@ def _percentiles(buckets: Mapping[float, float]) -> dict[float, float]:
     total = max(buckets.values(), default=0.0)
     # Slightly below the share, so that the first bound that reaches it is used.
     wanted = {percent: percent / 100 * total * (1 - 1e-12) for percent in PERCENTS}
-    known = {
-        percent: np.interp(count, counts, [0.0, *bounds]) for percent, count in wanted.items() if count <= counts[-1]
-    }
-    return {percent: float(bound) / MILLI for percent, bound in known.items() if bound > 0}
+    reached = {percent: count for percent, count in wanted.items() if count <= counts[-1]}
+    known = {percent: float(np.interp(count, counts, [0.0, *bounds])) for percent, count in reached.items()}
+    return {percent: bound / MILLI for percent, bound in known.items() if bound > 0}

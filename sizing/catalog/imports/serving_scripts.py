@@ -36,11 +36,8 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-n
 
 
 CONTEXT_PARALLEL = ("pcp_size", "dcp_size")  # GPUs among which the prompt, or the cache, of a sequence is split
-SERVED_BY, POOLS, SEPARATE = (
-    "sglang",
-    ("prefill", "decode"),
-    "disaggregated",
-)  # what `server_info` is of; its pools; a note
+SERVED_BY, POOLS = "sglang", ("prefill", "decode")  # what `server_info` is of; its pools
+SEPARATE = "disaggregated"  # a note
 COUNTED_GPUS = re.compile(r"^(?:(\d{1,4})\s*x\s*)?(.+)$")
 MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
@@ -103,9 +100,8 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     if requests_per_s is None and completed and duration_s:
         requests_per_s = completed / duration_s
     if strategy := text(entry, "ramp_up_strategy"):
-        raise MalformedRunError(
-            f"its rate rose during the run (ramp_up_strategy {strategy})", "runs at one rate, or of a number of clients"
-        )
+        rose = f"its rate rose during the run (ramp_up_strategy {strategy})"
+        raise MalformedRunError(rose, "runs at one rate, or of a number of clients")
     server = part(entry, "server_info")
     gpus, gpu = _gpus(entry)
     ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
@@ -145,11 +141,8 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
 
 def _cap(entry: Mapping[str, Any]) -> int | None:
     """The most requests that the client kept in flight; None for arrivals at a rate that never reached it."""
-    cap, most, arrivals = (
-        count(entry, "max_concurrency"),
-        count(entry, "max_concurrent_requests"),
-        rate(entry, "request_rate"),
-    )
+    cap, most = (count(entry, name) for name in ("max_concurrency", "max_concurrent_requests"))
+    arrivals = rate(entry, "request_rate")
     is_idle = cap is not None and most is not None and most < cap
     return None if is_idle and arrivals is not None and math.isfinite(arrivals) else cap
 
@@ -197,11 +190,8 @@ def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures,
     # Failed requests have no tokens.
     served = [(at, each) for at, each in zip(first, gaps, strict=True) if at > 0]
     itl = [1e3 * sum(each) / len(each) for _, each in served if each]
-    return (
-        spread_of([1e3 * at for at, _ in served]),
-        spread_of(itl),
-        spread_of([1e3 * (at + sum(each)) for at, each in served]),
-    )
+    e2e = [1e3 * (at + sum(each)) for at, each in served]
+    return spread_of([1e3 * at for at, _ in served]), spread_of(itl), spread_of(e2e)
 
 
 def _is_time(value: Any) -> bool:
@@ -246,9 +236,9 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
     separate = entry.get("disagg") in (True, "true")
     pools = [count(entry, name) for name in ("num_prefill_gpu", "num_decode_gpu")] if separate else []
     pooled = sum(each for each in pools if each) if pools and all(pools) else None
-    notes = (
-        [SEPARATE if pooled is None else f"{SEPARATE}: {pools[0]} prefill + {pools[1]} decode GPUs"] if separate else []
-    )
+    notes = [SEPARATE] if separate else []
+    if pooled is not None:
+        notes = [f"{SEPARATE}: {pools[0]} prefill + {pools[1]} decode GPUs"]
     for name in CONTEXT_PARALLEL:
         if (count(entry, name) or 1) > 1:
             raise MalformedRunError(f"ran with context parallelism ({name} {entry[name]}), which rows cannot state")

@@ -22,6 +22,8 @@ Numeric = float | NDArray[np.float64]
 FLOPS_PER_MAC = 2  # one multiply and one add
 KEY_AND_VALUE = 2
 GATE_PASSES = 3  # a gate reads its values and the tensor that it scales, and writes the result
+READ_AND_WRITE = 2  # a state, or a tensor that one kernel passes on
+ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,11 @@ def heads_why_not(q_heads: int, kv_heads: int, tp: int) -> str | None:
     if kv_heads < tp and tp % kv_heads:
         return f"TP{tp} is not a multiple of the {kv_heads} KV heads, so they cannot be replicated evenly"
     return None
+
+
+def of_whole_sequence(mixer: object) -> tuple[int, int, int]:
+    """The `exchanged` of a recurrent state. Raises ValueError, because a state cannot be split by tokens."""
+    raise ValueError("a recurrent state is of a whole sequence")
 
 
 def causal_pairs(tokens: Numeric, prior_tokens: Numeric) -> Numeric:

@@ -5,13 +5,22 @@ State and update follow Gated DeltaNet (arXiv:2412.06464) and Kimi Linear (arXiv
 
 from __future__ import annotations
 
-from sizing.model.attention import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.model.attention import (
+    ACTIVATION_BYTES,
+    FLOPS_PER_MAC,
+    GATE_PASSES,
+    READ_AND_WRITE,
+    Cache,
+    Matrix,
+    Numeric,
+    Work,
+    of_whole_sequence,
+)
 from sizing.specs.model import LinearAttention
 
 STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size per token
-READ_AND_WRITE = 2
 GATES = 2  # a head's decay and its update
-ACTIVATION_BYTES = 2
+exchanged = of_whole_sequence
 
 
 def _widths(mixer: LinearAttention, tp: int) -> tuple[float, float]:
@@ -21,21 +30,19 @@ def _widths(mixer: LinearAttention, tp: int) -> tuple[float, float]:
 def matrices(mixer: LinearAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
     """The weight matrices of one layer on one GPU: query, key, value and gates; short convolution; output."""
     key_width, value_width = _widths(mixer, tp)
-    conv_width = 2 * key_width + value_width
-    heads = mixer.value_heads / tp
-    found = [
-        Matrix("conv1d", "norm", conv_width, mixer.conv_kernel),
-        Matrix("o_proj", "attention", value_width, hidden_size),
-    ]
-    if mixer.gate_rank:
-        found += [
-            Matrix("qkv_proj", "attention", hidden_size, conv_width + heads),
-            Matrix("gates_a", "attention", hidden_size, 2 * mixer.gate_rank),
-            Matrix("gates_b", "attention", mixer.gate_rank, key_width + value_width),
-        ]
-    else:
-        found.append(Matrix("qkvz_ba_proj", "attention", hidden_size, conv_width + value_width + 2 * heads))
-    return tuple(found)
+    conv_width, heads = _conv_width(mixer, tp), mixer.value_heads / tp
+    conv = Matrix("conv1d", "norm", conv_width, mixer.conv_kernel)
+    output = Matrix("o_proj", "attention", value_width, hidden_size)
+    if not mixer.gate_rank:
+        joined = Matrix("qkvz_ba_proj", "attention", hidden_size, conv_width + value_width + 2 * heads)
+        return conv, output, joined
+    return (
+        conv,
+        output,
+        Matrix("qkv_proj", "attention", hidden_size, conv_width + heads),
+        Matrix("gates_a", "attention", hidden_size, 2 * mixer.gate_rank),
+        Matrix("gates_b", "attention", mixer.gate_rank, key_width + value_width),
+    )
 
 
 def _conv_width(mixer: LinearAttention, tp: int) -> float:
@@ -50,9 +57,8 @@ def _state_bytes(mixer: LinearAttention, tp: int) -> float:
 
 def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
     """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
-    return Cache(
-        fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=_conv_width(mixer, tp) * ACTIVATION_BYTES
-    )
+    drafted = _conv_width(mixer, tp) * ACTIVATION_BYTES
+    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=drafted)
 
 
 def _rule(part: str, mixer: LinearAttention) -> str:
@@ -66,11 +72,8 @@ def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
 
 def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """The work of one decode step. It reads and writes the state of each sequence once."""
-    return Work(
-        rule=_rule("state", mixer),
-        flops=sequences * _flops_per_token(mixer, tp),
-        bytes=sequences * READ_AND_WRITE * _state_bytes(mixer, tp),
-    )
+    moved = sequences * READ_AND_WRITE * _state_bytes(mixer, tp)
+    return Work(_rule("state", mixer), flops=sequences * _flops_per_token(mixer, tp), bytes=moved)
 
 
 def prefill(
@@ -92,17 +95,8 @@ def prefill(
 
 def small_kernels(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The small kernels of one layer: short convolution, decay and update gates, gated norm of the output."""
-    key_width, value_width = _widths(mixer, tp)
-    return (
-        ("short_conv", READ_AND_WRITE * (2 * key_width + value_width)),
-        ("gates", GATES * READ_AND_WRITE * mixer.value_heads / tp),
-        ("gated_norm", GATE_PASSES * value_width),
-    )
-
-
-def exchanged(mixer: LinearAttention) -> tuple[int, int, int]:
-    """Raise ValueError: a recurrent state cannot be split by tokens."""
-    raise ValueError("a recurrent state is of a whole sequence")
+    conv, gates = READ_AND_WRITE * _conv_width(mixer, tp), GATES * READ_AND_WRITE * mixer.value_heads / tp
+    return ("short_conv", conv), ("gates", gates), ("gated_norm", GATE_PASSES * _widths(mixer, tp)[1])
 
 
 def why_not(mixer: LinearAttention, tp: int) -> str | None:

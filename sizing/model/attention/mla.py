@@ -45,34 +45,20 @@ def _latent_bytes(mixer: MlaAttention, kv_bytes: float) -> float:
 
 def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
     """The weight matrices of one layer on one GPU: replicated down-projections, up-projections split by heads."""
-    heads = mixer.q_heads / tp
+    heads, latent, rank = mixer.q_heads / tp, _latent_width(mixer), mixer.q_lora_rank
     q_width = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim)
-    value_width = heads * mixer.v_head_dim
-    found = [
-        Matrix("kv_b_proj", "attention", mixer.kv_lora_rank, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)),
-        Matrix("o_proj", "attention", value_width, hidden_size),
-    ]
-    if mixer.q_lora_rank:
-        # Engines join both down-projections in one product.
-        found += [
-            Matrix("q_kv_a_proj", "attention", hidden_size, mixer.q_lora_rank + _latent_width(mixer)),
-            Matrix("q_b_proj", "attention", mixer.q_lora_rank, q_width),
-        ]
+    value_width, expanded = heads * mixer.v_head_dim, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
+    sizes = {"kv_b_proj": (mixer.kv_lora_rank, expanded), "o_proj": (value_width, hidden_size)}
+    if rank:  # engines join both down-projections in one product
+        sizes |= {"q_kv_a_proj": (hidden_size, rank + latent), "q_b_proj": (rank, q_width)}
     else:
-        found += [
-            Matrix("kv_a_proj", "attention", hidden_size, _latent_width(mixer)),
-            Matrix("q_proj", "attention", hidden_size, q_width),
-        ]
+        sizes |= {"kv_a_proj": (hidden_size, latent), "q_proj": (hidden_size, q_width)}
     if mixer.output_gate:
-        found.append(Matrix("g_proj", "attention", hidden_size, value_width))
+        sizes["g_proj"] = (hidden_size, value_width)
     if mixer.index_heads:
-        found += [
-            Matrix(
-                "index_q_proj", "attention", mixer.q_lora_rank or hidden_size, mixer.index_heads * mixer.index_head_dim
-            ),
-            Matrix("index_k_proj", "attention", hidden_size, mixer.index_head_dim + mixer.index_heads),
-        ]
-    return tuple(found)
+        sizes["index_q_proj"] = (rank or hidden_size, mixer.index_heads * mixer.index_head_dim)
+        sizes["index_k_proj"] = (hidden_size, mixer.index_head_dim + mixer.index_heads)
+    return tuple(Matrix(name, "attention", *size) for name, size in sizes.items())
 
 
 def _index_bytes_per_token(mixer: MlaAttention) -> float:

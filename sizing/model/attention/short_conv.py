@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from sizing.model.attention import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.model.attention import (
+    ACTIVATION_BYTES,
+    FLOPS_PER_MAC,
+    GATE_PASSES,
+    READ_AND_WRITE,
+    Cache,
+    Matrix,
+    Numeric,
+    Work,
+    of_whole_sequence,
+)
 from sizing.specs.model import ShortConv
 
 INPUTS = 3  # two gates and what they gate
-ACTIVATION_BYTES = 2
-READ_AND_WRITE = 2
+exchanged = of_whole_sequence
 
 
 def matrices(mixer: ShortConv, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
@@ -49,11 +58,6 @@ def prefill(
 def small_kernels(mixer: ShortConv, tp: int) -> tuple[tuple[str, float], ...]:
     """The two gates of one layer."""
     return (("gates", 2 * GATE_PASSES * mixer.width / tp),)
-
-
-def exchanged(mixer: ShortConv) -> tuple[int, int, int]:
-    """Raise ValueError: a recurrent state cannot be split by tokens."""
-    raise ValueError("a recurrent state is of a whole sequence")
 
 
 def why_not(mixer: ShortConv, tp: int) -> str | None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from sizing.model.attention import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.model.attention import (
+    ACTIVATION_BYTES,
+    FLOPS_PER_MAC,
+    GATE_PASSES,
+    READ_AND_WRITE,
+    Cache,
+    Matrix,
+    Numeric,
+    Work,
+    of_whole_sequence,
+)
 from sizing.specs.model import SsmAttention
 
 STATE_PASSES = 3  # decay and input, accumulate, read out
-READ_AND_WRITE = 2
-ACTIVATION_BYTES = 2
+exchanged = of_whole_sequence
 
 
 def _inner_width(mixer: SsmAttention, tp: int) -> float:
@@ -41,18 +50,14 @@ def _state_bytes(mixer: SsmAttention, tp: int) -> float:
 
 def cache(mixer: SsmAttention, tp: int, kv_bytes: float) -> Cache:
     """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
-    return Cache(
-        fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=_conv_width(mixer, tp) * ACTIVATION_BYTES
-    )
+    drafted = _conv_width(mixer, tp) * ACTIVATION_BYTES
+    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=drafted)
 
 
 def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """The work of one decode step. It reads and writes the state of each sequence once."""
-    return Work(
-        rule="state",
-        flops=sequences * STATE_PASSES * FLOPS_PER_MAC * _inner_width(mixer, tp) * mixer.state_size,
-        bytes=sequences * READ_AND_WRITE * _state_bytes(mixer, tp),
-    )
+    flops = sequences * STATE_PASSES * FLOPS_PER_MAC * _inner_width(mixer, tp) * mixer.state_size
+    return Work("state", flops, sequences * READ_AND_WRITE * _state_bytes(mixer, tp))
 
 
 def prefill(
@@ -61,25 +66,14 @@ def prefill(
     """The work of a prefill chunk: linear in tokens, activations streamed once."""
     inner = _inner_width(mixer, tp)
     streamed = tokens * (READ_AND_WRITE * inner + 2 * _group_width(mixer, tp)) * ACTIVATION_BYTES
-    return Work(
-        rule="state",
-        flops=sequences * tokens * STATE_PASSES * FLOPS_PER_MAC * inner * mixer.state_size,
-        bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
-    )
+    flops = sequences * tokens * STATE_PASSES * FLOPS_PER_MAC * inner * mixer.state_size
+    return Work("state", flops, sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed))
 
 
 def small_kernels(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The small kernels of one layer: short convolution, gated norm of the output."""
-    inner = _inner_width(mixer, tp)
-    return (
-        ("short_conv", READ_AND_WRITE * (inner + 2 * _group_width(mixer, tp))),
-        ("gated_norm", GATE_PASSES * inner),
-    )
-
-
-def exchanged(mixer: SsmAttention) -> tuple[int, int, int]:
-    """Raise ValueError: a recurrent state cannot be split by tokens."""
-    raise ValueError("a recurrent state is of a whole sequence")
+    conv, norm = READ_AND_WRITE * _conv_width(mixer, tp), GATE_PASSES * _inner_width(mixer, tp)
+    return ("short_conv", conv), ("gated_norm", norm)
 
 
 def why_not(mixer: SsmAttention, tp: int) -> str | None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
-from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.attention import ACTIVATION_BYTES, FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Adapters
-from sizing.model.operations import ACTIVATION_BYTES, Operation, expected_experts
+from sizing.model.operations import Operation, expected_experts
 from sizing.model.precision import LINEAR
 from sizing.specs.errors import InputError
 from sizing.specs.model import Model, MoeMlp

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.model.attention import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.attention import ACTIVATION_BYTES, FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Encoder
-from sizing.model.operations import ACTIVATION_BYTES, Operation, gemm
+from sizing.model.operations import Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.model import Model, Vision
 from sizing.specs.optimisations import MOST_PIXELS, Images
