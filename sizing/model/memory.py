@@ -328,22 +328,20 @@ class Needs(NamedTuple):
 @lru_cache(maxsize=4096)
 def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
     """Each distinct stage with its needs. The result is shared by all GPU types and sequence lengths."""
-    return tuple(
-        (
-            stage,
-            Needs(
-                scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
-                work.weight_bytes(shard, stage),
-                activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
-                per_token + draft_cache_bytes(shard, stage),
-                fixed,
-                shared_bytes(shard, stage),
-                lost_bytes(shard, stage),
-                any(held.windows or held.window_tokens for held, _ in caches(shard, stage)),
-            ),
-        )
-        for stage in dict.fromkeys(shard.stages)
-        for per_token, fixed in [rate_bytes(shard, stage)]
+    return tuple((stage, _needs_of(shard, stage)) for stage in dict.fromkeys(shard.stages))
+
+
+def _needs_of(shard: Shard, stage: Stage) -> Needs:
+    per_token, fixed = rate_bytes(shard, stage)
+    return Needs(
+        weights=scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
+        extras=work.weight_bytes(shard, stage),
+        activation=activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
+        per_token=per_token + draft_cache_bytes(shard, stage),
+        fixed_per_sequence=fixed,
+        shared=shared_bytes(shard, stage),
+        lost=lost_bytes(shard, stage),
+        windowed=any(held.windows or held.window_tokens for held, _ in caches(shard, stage)),
     )
 
 

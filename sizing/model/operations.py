@@ -100,18 +100,11 @@ def busiest_load(mean: Numeric, layout: Layout, settings: EngineSettings) -> Num
 
 def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
     """A dense product of `tokens` rows with one matrix: weights are read once, inputs read and outputs written."""
-    input_bytes = plan.input_bytes(matrix.role)
-    return Operation(
-        name=matrix.name,
-        rule="gemm",
-        count=count,
-        flops=FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs,
-        bytes=matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
-        + tokens * (matrix.inputs * input_bytes + matrix.outputs * ACTIVATION_BYTES),
-        rows=tokens,
-        matrix=matrix,
-        role=matrix.role,
-    )
+    flops = FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs
+    weights = matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
+    activations = matrix.inputs * plan.input_bytes(matrix.role) + matrix.outputs * ACTIVATION_BYTES
+    moved = weights + tokens * activations
+    return Operation(matrix.name, "gemm", count, flops, moved, rows=tokens, matrix=matrix, role=matrix.role)
 
 
 def dispatches(layout: Layout, settings: EngineSettings) -> bool:
@@ -123,34 +116,24 @@ def dispatches(layout: Layout, settings: EngineSettings) -> bool:
 def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
     """The fused routed experts of one layer on the busiest rank of ep; `tokens` counts the whole replica."""
     hidden_size, layout, settings = shard.model.hidden_size, shard.layout, shard.settings
+    per_token, inputs, weight_bytes = (
+        mlp.experts_per_token,
+        mlp.latent or hidden_size,
+        shard.plan.weight_bytes("expert"),
+    )
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
-    pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
-    rows = pairs if dispatches(layout, settings) else tokens  # rows of a rank: its own, or all gathered tokens
-    hit = expected_experts(mlp.slots, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
-    weight_bytes = shard.plan.weight_bytes("expert")
-    routed = Routed(
-        mlp.slots,
-        mlp.experts_per_token,
-        layout.ep,
-        mlp.latent or hidden_size,
-        mlp.intermediate / layout.moe_tp,
-        mlp.gated,
-        weight_bytes,
-        settings.all2all_backend if dispatches(layout, settings) else None,
-        np.maximum(pairs, TINY),
-        rows / mlp.experts_per_token if dispatches(layout, settings) else tokens,
-    )
-    return Operation(
-        name="experts",
-        rule="moe",
-        count=count,
-        flops=FLOPS_PER_MAC * pairs * weights_per_expert,
-        bytes=hit * weights_per_expert * weight_bytes + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
-        role="expert",
-        of_all=True,
-        routed=routed,
-    )
+    pairs = busiest_load(tokens * per_token / layout.ep, layout, settings)
+    way: str | None = None
+    rows = arriving = tokens  # of a rank: all that are gathered
+    if dispatches(layout, settings):  # or those that arrive at it
+        rows, arriving, way = pairs, pairs / per_token, settings.all2all_backend
+    hit = expected_experts(mlp.slots, per_token, pairs * layout.ep / per_token) / layout.ep
+    sizes = (inputs, mlp.intermediate / layout.moe_tp, mlp.gated, weight_bytes)
+    routed = Routed(mlp.slots, per_token, layout.ep, *sizes, way, np.maximum(pairs, TINY), arriving)
+    flops = FLOPS_PER_MAC * pairs * weights_per_expert
+    moved = hit * weights_per_expert * weight_bytes + 2 * rows * inputs * ACTIVATION_BYTES
+    return Operation("experts", "moe", count, flops, moved, role="expert", of_all=True, routed=routed)
 
 
 def small(name: str, bytes_: Numeric, count: float) -> Operation:
@@ -251,11 +234,9 @@ def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
 def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
     """(name, collective, bytes of all heads) of each exchange of one token."""
     heads, query_values, output_values = pick(mixer.kind).exchanged(mixer)
-    return (
-        ("queries", "all_gather", heads * query_values * ACTIVATION_BYTES),
-        ("sums", "all_gather", heads * SUM_BYTES),
-        ("outputs", "reduce_scatter", heads * output_values * ACTIVATION_BYTES),
-    )
+    queries, outputs = (heads * values * ACTIVATION_BYTES for values in (query_values, output_values))
+    sums = ("sums", "all_gather", heads * SUM_BYTES)
+    return ("queries", "all_gather", queries), sums, ("outputs", "reduce_scatter", outputs)
 
 
 def keys_gathered(
@@ -372,11 +353,8 @@ def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
     if model.pooled:
         return (norm, small("pool", 2 * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1))
     matrix = architecture.head_matrix(model, layout.tp, settings.vocabulary_padding)
-    found = [
-        norm,
-        gemm(matrix, rank_rows, 1, shard.plan),
-        small("sample", rank_rows * model.vocab_size * settings.sampler_bytes_per_logit, 1),
-    ]
+    sampling = small("sample", rank_rows * model.vocab_size * settings.sampler_bytes_per_logit, 1)
+    found = [norm, gemm(matrix, rank_rows, 1, shard.plan), sampling]
     if layout.tp > 1:
         message = rank_rows * model.vocab_size * ACTIVATION_BYTES
         found.append(Operation("logits_all_gather", "all_gather", 1, message_bytes=message, gpus=layout.tp))

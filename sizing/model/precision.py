@@ -213,10 +213,8 @@ def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
     if plan.weight_format not in facts.formats:
         return f"{plan.weight_format.upper()} weights have no 2:4 form; {', '.join(facts.formats)} have"
     if plan.weight_only:
-        return (
-            f"{plan.weight_format.upper()} weights are dequantised on {gpu.name} and multiplied as "
-            f"{plan.activation.upper()}: that has no sparse kernel"
-        )
+        how = f"dequantised on {gpu.name} and multiplied as {plan.activation.upper()}"
+        return f"{plan.weight_format.upper()} weights are {how}: that has no sparse kernel"
     return None
 
 
@@ -237,14 +235,9 @@ def _of_draft(
         return own
     if draft.model is not None:
         return _plan(draft.model, gpu, settings, formats, None, target.kv_format)
-    return replace(
-        own,
-        weight_format=own.activation,
-        weight_bits=own.activation_bits,
-        gemm=own.activation,
-        moe=own.activation,
-        others=(),
-    )
+    as_run = own.activation
+    bits = own.activation_bits
+    return replace(own, weight_format=as_run, weight_bits=bits, gemm=as_run, moe=as_run, others=())
 
 
 def _plan(
@@ -265,16 +258,12 @@ def _plan(
             gemm = _compute(weight_format, formats, gpu, settings, experts=False) or activation
             moe = _compute(weight_format, formats, gpu, settings, experts=True) or activation
         if gemm in SIXTEEN_BIT and moe in (*SIXTEEN_BIT, "mxfp4_bf16"):
-            notes.append(
-                f"{weight_format.upper()} is weight-only on {gpu.name}: weights shrink, products run at the "
-                f"{activation.upper()} peak"
-            )
-    kv_format = (
-        kv_precision if kv_precision != "auto" else (quantisation.kv_precision or settings.auto_cache or activation)
-    )
-    attention = activation
-    if kv_format == "fp8" and settings.fp8_attention and tflops.fp8 is not None:
-        attention = "fp8"
+            only = f"{weight_format.upper()} is weight-only on {gpu.name}"
+            notes.append(f"{only}: weights shrink, products run at the {activation.upper()} peak")
+    kv_format = kv_precision
+    if kv_precision == "auto":
+        kv_format = quantisation.kv_precision or settings.auto_cache or activation
+    in_fp8 = kv_format == "fp8" and settings.fp8_attention and tflops.fp8 is not None
     return PrecisionPlan(
         weight_format=weight_format,
         weight_bits=quantisation.bits or stored_as(weight_format, formats).bits,
@@ -285,7 +274,7 @@ def _plan(
         kv_bits=stored_as(kv_format, formats).bits,
         gemm=gemm,
         moe=moe,
-        attention=attention,
+        attention="fp8" if in_fp8 else activation,
         block=quantisation.block or (settings.fp8_block if weight_format == "fp8_block" else None),
         notes=tuple(notes),
         others=tuple(_other(one, activation, formats, gpu, settings) for one in quantisation.stored),

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 
 def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
     """The adapters on the GPU at once. Raises InputError if adapters of experts are asked for and the model has none."""
-    if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
-        raise InputError(
-            f"{model.name} has no routed experts to adapt",
-            field="optimisations.lora",
-            allowed=f"{asked.slots}x{asked.rank}",
-        )
+    if asked.experts and not architecture.is_moe(model):
+        what, allowed = f"{model.name} has no routed experts to adapt", f"{asked.slots}x{asked.rank}"
+        raise InputError(what, field="optimisations.lora", allowed=allowed)
     return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))
 
 
@@ -46,11 +43,8 @@ def _adapted(shard: Shard, adapters: Adapters, index: int) -> list[tuple[Matrix,
 
 def weight_bytes(shard: Shard, adapters: Adapters, stage: Stage) -> float:
     """Bytes of all adapter slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
-    widths = sum(
-        count * matrix.copies * width
-        for index, count in stage.layers
-        for matrix, width in _adapted(shard, adapters, index)
-    )
+    adapted = ((_adapted(shard, adapters, index), count) for index, count in stage.layers)
+    widths = sum(count * matrix.copies * width for matrices, count in adapted for matrix, width in matrices)
     return adapters.slots * adapters.rank * adapters.facts.value_bytes * widths
 
 
@@ -72,14 +66,7 @@ def operations(shard: Shard, adapters: Adapters, tokens: Numeric) -> tuple[Opera
             hit = expected_experts(several, 1, rank_tokens) if several > 1 else np.minimum(rank_tokens, 1)
             values = adapters.rank * width
             bytes_ = hit * values * facts.value_bytes + rank_tokens * width * ACTIVATION_BYTES
-            found.append(
-                Operation(
-                    name=f"lora_{matrix.name}",
-                    rule="adapter",
-                    count=count * facts.kernels_per_matrix,
-                    flops=FLOPS_PER_MAC * rank_tokens * values / facts.kernels_per_matrix,
-                    bytes=bytes_ / facts.kernels_per_matrix,
-                    of_all=matrix.role == "expert",
-                )
-            )
+            kernels, name, of_all = facts.kernels_per_matrix, f"lora_{matrix.name}", matrix.role == "expert"
+            flops = FLOPS_PER_MAC * rank_tokens * values / kernels
+            found.append(Operation(name, "adapter", count * kernels, flops, bytes_ / kernels, of_all=of_all))
     return tuple(found)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from sizing.specs.facts import DraftHead, Method
 
 
+FIELD = "optimisations.speculative"
+
+
 def speculation(
     asked: Speculative,
     method: Method,
@@ -49,13 +52,11 @@ def speculation(
     """
     acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
     stated = asked.by_depth or (() if acceptance is None else (acceptance,))
-    if not stated:
-        raise InputError(
-            f"{method.title} has no published acceptance that holds for other texts",
-            field="optimisations.speculative",
-            allowed=f"{asked.method}:{asked.tokens or method.tokens}@ACCEPTANCE, as measured on your own",
-        )
     tokens = asked.tokens or method.tokens
+    if not stated:
+        what = f"{method.title} has no published acceptance that holds for other texts"
+        allowed = f"{asked.method}:{tokens}@ACCEPTANCE, as measured on your own"
+        raise InputError(what, field=FIELD, allowed=allowed)
     draft = None
     if drafting is not None:
         draft = _draft_model(target, drafting, tokens)
@@ -70,22 +71,16 @@ def speculation(
 def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
     """Acceptance of each drafted token. The last `stated` value repeats. Raises InputError for too many values."""
     if len(stated) > tokens:
-        raise InputError(
-            f"{len(stated)} acceptances of {tokens} drafted tokens",
-            field="optimisations.speculative",
-            allowed=f"at most {tokens}",
-        )
+        what = f"{len(stated)} acceptances of {tokens} drafted tokens"
+        raise InputError(what, field=FIELD, allowed=f"at most {tokens}")
     return (*stated, *[stated[-1]] * (tokens - len(stated)))
 
 
 def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
-    if drafting.vocab_size > target.vocab_size * 1.05 or drafting.vocab_size < target.vocab_size * 0.95:
-        raise InputError(
-            f"{drafting.name} has a vocabulary of {drafting.vocab_size:,}, {target.name} one of {target.vocab_size:,}: "
-            "it cannot draft for it",
-            field="optimisations.speculative",
-            allowed="a draft model with the target's tokenizer",
-        )
+    own, other = drafting.vocab_size, target.vocab_size
+    if not other * 0.95 <= own <= other * 1.05:
+        what = f"{drafting.name} has a vocabulary of {own:,}, {target.name} one of {other:,}: it cannot draft for it"
+        raise InputError(what, field=FIELD, allowed="a draft model with the target's tokenizer")
     return Draft(drafting, tokens, shares_vocabulary=False)
 
 
@@ -96,12 +91,9 @@ def has_modules(model: Model) -> bool:
 
 def _no_modules(method: Method, target: Model, others: Iterable[str]) -> Fault:
     stated = "states no modules for it" if target.mtp is None else f"says that it has none ({target.mtp.field})"
-    known = ", ".join(others)
-    return Fault(
-        f"{target.name} cannot draft by {method.title}: its config {stated}",
-        field="optimisations.speculative",
-        allowed=f"another method, as eagle3 or draft:MODEL; or {method.needs}" + (f": {known}" if known else ""),
-    )
+    what, known = f"{target.name} cannot draft by {method.title}: its config {stated}", ", ".join(others)
+    allowed = f"another method, as eagle3 or draft:MODEL; or {method.needs}" + (f": {known}" if known else "")
+    return Fault(what, field=FIELD, allowed=allowed)
 
 
 def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
@@ -128,17 +120,8 @@ def _beside(
     target: Model, name: str, kinds: tuple[LayerKind, ...], layers: tuple[int, ...], stored: Quantisation
 ) -> Model:
     """A model with the sizes of `target` and only these `layers`."""
-    return replace(
-        target,
-        name=f"{name} of {target.name}",
-        kinds=kinds,
-        layers=layers,
-        extra_parameters=0,
-        vision_parameters=0,
-        mtp=None,
-        checkpoint_bytes=None,
-        quantisation=stored,
-    )
+    alone = replace(target, extra_parameters=0, vision_parameters=0, mtp=None, checkpoint_bytes=None)
+    return replace(alone, name=f"{name} of {target.name}", kinds=kinds, layers=layers, quantisation=stored)
 
 
 def _join(head: DraftHead, target: Model) -> Matrix | None:
@@ -149,25 +132,17 @@ def _join(head: DraftHead, target: Model) -> Matrix | None:
 def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
     """A draft head: decoder layers like the last layer of `target`, with a dense MLP."""
     last = target.kinds[target.layers[-1]]
-    kind = replace(last, mlps=(_dense(last, target),))
-    stored = Quantisation(target.activation_precision)
-    model = replace(
-        _beside(target, "draft head", (kind,), (0,) * head.layers, stored),
-        vocab_size=head.vocabulary or target.vocab_size,
-    )
-    hidden, join = target.hidden_size, _join(head, target)
-    mixer = kind.mixer
+    kind, stored = replace(last, mlps=(_dense(last, target),)), Quantisation(target.activation_precision)
+    model = _beside(target, "draft head", (kind,), (0,) * head.layers, stored)
+    model = replace(model, vocab_size=head.vocabulary or target.vocab_size)
+    join, mixer, shares = _join(head, target), kind.mixer, head.vocabulary is None
+    if not head.widened:
+        return Draft(model, tokens, each=join, shares_vocabulary=shares)
     widened = None
-    if head.widened and isinstance(mixer, (GqaAttention, SlidingWindowAttention)):
+    if isinstance(mixer, (GqaAttention, SlidingWindowAttention)):
         outputs = (mixer.q_heads + KEY_AND_VALUE * mixer.kv_heads) * mixer.head_dim
-        widened = Matrix("draft_widened_qkv", "attention", hidden, outputs)
-    return Draft(
-        model,
-        tokens,
-        joined=join if head.widened else None,
-        each=widened if head.widened else join,
-        shares_vocabulary=head.vocabulary is None,
-    )
+        widened = Matrix("draft_widened_qkv", "attention", target.hidden_size, outputs)
+    return Draft(model, tokens, joined=join, each=widened, shares_vocabulary=shares)
 
 
 def _dense(kind: LayerKind, target: Model) -> DenseMlp:
@@ -255,9 +230,8 @@ def cache_bytes(draft: Draft, own: Shard) -> float:
     """Cache bytes that a draft keeps for one token on one GPU."""
     if draft.model is None:
         return 0.0
-    return draft.modules * sum(
-        count * own.cache(index).bytes_per_token for index, count in architecture.whole(own.model).layers
-    )
+    layers = architecture.whole(own.model).layers
+    return draft.modules * sum(count * own.cache(index).bytes_per_token for index, count in layers)
 
 
 def module_bytes(model: Model, plan: PrecisionPlan) -> float:

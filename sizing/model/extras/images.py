@@ -154,14 +154,7 @@ def operations(encoder: Encoder, plan: PrecisionPlan, requests: Numeric) -> tupl
     """An image encoder's work for the images of `requests` prompts: its matrices, and attention over each piece."""
     hidden, layers = encoder.hidden_size, encoder.layers
     patches = requests * encoder.pieces * encoder.patches
-    width = encoder.parameters / layers / hidden
-    return (
-        gemm(Matrix("image_encoder", "embedding", hidden, width), patches, layers, plan),
-        Operation(
-            "image_attention",
-            "state",
-            layers,
-            flops=2 * FLOPS_PER_MAC * patches * encoder.patches * hidden,
-            bytes=4 * patches * hidden * ACTIVATION_BYTES,
-        ),
-    )
+    products = Matrix("image_encoder", "embedding", hidden, encoder.parameters / layers / hidden)
+    flops, moved = 2 * FLOPS_PER_MAC * patches * encoder.patches * hidden, 4 * patches * hidden * ACTIVATION_BYTES
+    attention = Operation("image_attention", "state", layers, flops, moved)
+    return gemm(products, patches, layers, plan), attention
