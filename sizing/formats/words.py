@@ -36,9 +36,11 @@ def number_down(value: float, digits: int = 3) -> str:
 
 
 def stated(value: float | str, digits: int = 4) -> str:
-    """Write a stated (not computed) value with no more digits than it has."""
+    """Write a stated (not computed) value with no more digits than it has; a whole number, such as a setting, is exact."""
     if isinstance(value, str):
         return value
+    if is_figure(value) and value == int(value) and abs(value) < EXACT:
+        return f"{value:,.0f}"
     text = number(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -73,6 +75,7 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.0f} %" if is_figure(share) else NOTHING
 
 
+EXACT = 1e9  # whole numbers below it are written with all digits
 MOST_DECIMALS = 4  # of a percentage; what differs less is equal
 
 

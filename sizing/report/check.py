@@ -235,9 +235,9 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     yield Line(f"{least}{gpus}{price}", "Runs")
     yield Line(each.model, "Model")
     if each.chance is not None:
-        yield Line(f"demand and limits are kept in {percent(each.chance)} of {each.chance_of}", "Sure")
+        yield Line(f"demand and limits are kept in {percent(each.chance)} of {each.chance_of}", "Chance")
     elif each.why_no_chance is not None:
-        yield Line(f"not known: {each.why_no_chance}", "Sure")
+        yield Line(f"not known: {each.why_no_chance}", "Chance")
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -325,7 +325,7 @@ def _shape(c: CompareCandidate) -> str | None:
 
 SCREEN = (
     quantities.GPUS,
-    Quantity("gpus_sure", "sure"),
+    Quantity("gpus_sure", "to be sure"),
     Quantity("gpus_per_replaced_gpu", "for each"),
     quantities.GPU,
     quantities.WEIGHTS._replace(write=str.upper, shown="differs"),

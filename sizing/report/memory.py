@@ -126,6 +126,8 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"; the longest sequence that fits has {m.max_model_len_that_fits:,} tokens"
+    if 0 < m.kv_cache_tokens < (m.max_model_len_that_fits or 0):
+        longest += ", as a longer one takes fewer bytes a token (sliding windows, chunks of its prompt)"
     if m.max_model_len_that_fits and not m.kv_cache_tokens:  # a shorter one leaves room for a cache
         longest = f"; with --max-model-len {m.max_model_len_that_fits} one of that length fits"
     if not m.max_model_len_that_fits:

@@ -57,7 +57,7 @@ def test_pools_that_are_too_few_miss_their_limits_by_name(tmp_path: Path) -> Non
         messages[rate] = next(each.message for each in found.findings if each.rule == "demand")
         (written,) = record([found]).deployments
         assert written.chance is None and written.why_no_chance == "no published runs of separate pools"
-        assert "Sure" in str(next(sections(record([found]))))
+        assert "Chance" in str(next(sections(record([found]))))
     assert levels[2] == {"demand": "ok", "ttft": "ok", "itl": "ok"}
     assert levels[33] == levels[300] == {"demand": "error", "ttft": "error", "itl": "error"}
     assert (written.ttft_ms, written.itl_ms) == (None, None)  # a queue that grows has no latencies

@@ -83,6 +83,7 @@ def test_all_flags_of_the_tables_are_told_apart() -> None:
 def test_an_infeasible_question_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = written(capsys, "chat", *SIZE, "--gpus", "2")
     assert (code, out) == (1, "") and "more than the budget of 2" in err
+    assert err.index("2 GPUs serve ") < err.index("the demand takes ") and err.strip().endswith(" a month")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal
 from sizing.cli.main import run
 from sizing.formats.text import render, render_for
 from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, in_words
-from sizing.formats.words import milliseconds, number, percent
+from sizing.formats.words import milliseconds, number, percent, stated
 from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
@@ -250,8 +250,8 @@ def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_people_and_requests_at_once_name_each_other(capsys: Capture) -> None:
     asked = ["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--no-verify"]
-    for stated, other in (("--users", "--concurrency 50"), ("--concurrency", "--users 50")):
-        assert run([*asked, stated, "50"]) == 0
+    for demand, other in (("--users", "--concurrency 50"), ("--concurrency", "--users 50")):
+        assert run([*asked, demand, "50"]) == 0
         assert other in " ".join(capsys.readouterr().out.split())
 
 
@@ -444,3 +444,14 @@ def test_a_model_that_does_not_generate_states_input_tokens_and_their_price(caps
     assert "input tokens/s 10,000" in text
     usd = found["cost"]["usd_per_million_input_tokens"]
     assert f"$/M input tokens ${number(usd)}" in text
+
+
+def test_a_setting_is_written_with_all_its_digits() -> None:
+    """Someone types what a screen says: 16,384 is never 16,380."""
+    assert [stated(value) for value in (16384, 16384.0, 1024, 0.05, 14.9)] == [
+        "16,384",
+        "16,384",
+        "1,024",
+        "0.05",
+        "14.9",
+    ]

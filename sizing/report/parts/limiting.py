@@ -11,7 +11,7 @@ from sizing.formats.words import gib, milliseconds, number, number_down, of_limi
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.report.parts.screen import MEASURE_FIRST
+from sizing.report.parts.screen import MEASURE_FIRST, dollars
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
@@ -149,9 +149,9 @@ def _unmet(outcome: Outcome) -> Limiting:
     if best is not None and budget is not None:
         size, like = _without_budget(outcome, best)
         detail = (
-            f"the demand takes {size.gpus} x {size.gpu} ({size.layout}), "
+            f"{_served_within(like, outcome)}the demand takes {size.gpus} x {size.gpu} ({size.layout}), "
             f"{size.gpus - budget} more than the budget of {budget}{_for_runs(like, outcome.question)}"
-            f"{_served_within(like, outcome)}"
+            f"{_nodes_and_cost(like, size.gpus)}"
         )
         return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
@@ -216,11 +216,19 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     amount = number_down(math.floor(served) if whole else served)
     gpus = replicas * layout.gpus
     shape = "" if layout == own.layout else f" as {replicas} x {layout}"
-    serve = f"; {plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
+    serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
     if most.pool.capacity.binding == "utilisation":
-        return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation)"
+        return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
     limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
-    return f"{serve}, where {limit} reaches its limit"
+    return f"{serve}, where {limit} reaches its limit; "
+
+
+def _nodes_and_cost(like: Answer, gpus: int) -> str:
+    """Write the whole nodes that GPUs of an answer's type take, where they are several, and what the GPUs cost."""
+    each, gpu_type = like.usd_per_hour, like.pool.replica.gpu_type
+    of_node = gpu_type.gpu.datasheet.node.gpus
+    nodes = f"; {plural(-(-gpus // of_node), 'node')} of {of_node}" if gpus > of_node else ""
+    return nodes if each is None else f"{nodes}{', ' if nodes else '; '}{dollars(each / like.gpus * gpus)}"
 
 
 def _type_of(answer: Answer) -> tuple[str, str]:

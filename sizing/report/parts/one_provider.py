@@ -57,7 +57,7 @@ class PriceOrder(NamedTuple):
         first, count = self.typical[0], len(self.typical)
         if not self.providers:
             both = f"{first} and another of the {count:,}" if count > 2 else "both"
-            return Line(f"of different providers; none is known that offers {both}", LABEL, DIM)
+            return Line(f"of different providers, so not like for like; none is known that offers {both}", LABEL, DIM)
         turns = [each for each in self.providers if each.cheaper_than(first)]
         stays = [each.provider for each in self.providers if each not in turns]
         parts = [f"{first} is cheapest too at {_named(stays)}"] if stays else []
