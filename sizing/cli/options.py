@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType
 
 import typer
 
+from sizing.cli.progress import say_work
 from sizing.question.fields import (
     DISAGGREGATE,
     MODEL_OPTIONS,
@@ -138,6 +139,7 @@ FORMAT_OPTIONS, VERIFY_OPTIONS = named(OUTPUT_OPTIONS, "format", "json", "verbos
 EXPLAIN_OPTIONS, QUIET_OPTIONS = named(OUTPUT_OPTIONS, "explain"), named(OUTPUT_OPTIONS, "quiet")
 
 Command = Callable[..., int | None]
+SIMULATING = "Confirming by simulation; --no-verify answers by the closed form, at once"
 SWEEPS = "; ranges are for the --vary of llmsize sweep, as --vary rps=5..20"
 
 
@@ -221,6 +223,8 @@ def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
             from sizing.question.configuration import located
 
             values = with_settings_of(given.get("workload"), settable, given)
+            if values.get("no_verify") is False:
+                say_work(SIMULATING)
             with placed(lambda fault: located(fault, settable, values)):
                 return command(**values)
 

@@ -22,6 +22,11 @@ class _Work:
     shown = False
 
 
+def say_work(text: str) -> None:
+    """Name the work of a command in its progress lines, until a bar names another."""
+    _Work.text = text
+
+
 def tell_of_work() -> None:
     """Write the current work to stderr from a separate thread, after five seconds and then every fifteen seconds."""
     threading.Thread(target=_tell, daemon=True).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -28,6 +28,8 @@ class CommandHelp(TyperCommand):
         """
         every, named = self.params, [option for option in self.params if _may_be_named(option, args)]
         if not set(args) & set(ctx.help_option_names):
+            if not ctx.resilient_parsing:
+                raise_any(_repeated(named, args))
             self.params = named
             try:
                 rest: list[str] = super().parse_args(ctx, list(args))
@@ -39,20 +41,6 @@ class CommandHelp(TyperCommand):
             finally:
                 self.params = every
         return super().parse_args(ctx, args)
-
-    def make_parser(self, ctx: Any) -> Any:
-        """A parser that refuses a way to pay given twice, whose first value would otherwise be lost."""
-        parser = super().make_parser(ctx)
-        parse = parser.parse_args
-
-        def parsed(args: list[str]) -> Any:
-            found = parse(args)
-            if not ctx.resilient_parsing:
-                raise_any(_repeated(found[-1]))
-            return found
-
-        parser.parse_args = parsed  # type: ignore[method-assign]
-        return parser
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write the description of the command, then its examples."""
@@ -115,15 +103,16 @@ def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
     )
 
 
-def _repeated(given: Sequence[Any]) -> Iterator[Fault]:
-    """Yield the fault of each way to pay that is given more than once. `given` has a parameter each time.
+def _repeated(options: Iterable[Any], args: Sequence[str]) -> Iterator[Fault]:
+    """Yield the fault of each way to pay that is given more than once, whose first value would otherwise be lost.
 
     Ways are compared, so that two of one kind read as a list. Of another option, the last value counts, as in other commands.
     """
-    for one in dict.fromkeys(given):
-        way = one.param_type_name == "option" and one.rich_help_panel == WAYS_TO_PAY
-        if way and given.count(one) > 1:
-            yield Fault(f"is given {given.count(one)} times", field=one.opts[0], remedy=ONCE)
+    words = [word.partition("=")[0] for word in args]
+    for way in options:
+        times = sum(word in way.opts for word in words)
+        if times > 1 and getattr(way, "rich_help_panel", None) == WAYS_TO_PAY:
+            yield Fault(f"is given {times} times", field=way.opts[0], remedy=ONCE)
 
 
 def summary(help_text: str) -> str:
