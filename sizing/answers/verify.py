@@ -19,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,16 @@ from sizing.answers.search import at_load, at_share, with_extras_found
 from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, at_population, corrected, serves_population
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
+from sizing.engine.run import Routing
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.replica.points import PERCENTILES
+from sizing.replica.timing import Timed
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import Limit, Limits, Metric, Statistic, Tokens
+
+RUNS_KEPT = 32  # as many as a question and its looser limits take
 
 
 def verify(
@@ -264,21 +269,25 @@ def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tup
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
     """Simulate one replica that serves whole requests, under its share of the demand."""
-    deployed = deployment_of(pool.load)
     traffic = _traffic(question, seed)
     if question.target.offline and question.target.amount is None:
         full = pool.load.slots  # every slot is refilled at once
-        return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
+        return _run_of(pool.load, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:
         share = max(1, -(-question.target.concurrency // pool.count))
-        return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
+        return _run_of(pool.load, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate, target = pool.requests_per_s / pool.count, question.target
     in_flight = rate * pool.closed_s("e2e")["mean"]
     if target.population is not None:  # at every rate tried, so that runs of two rates are as long
         in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)
-    return simulate(
-        deployed, steady(traffic, rate, in_flight, float(pool.load.batching.chunks), requests), routing="round-robin"
-    )
+    traffic = steady(traffic, rate, in_flight, float(pool.load.batching.chunks), requests)
+    return _run_of(pool.load, traffic, "round-robin")
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _run_of(load: Timed, traffic: Traffic, routing: Routing = "random") -> Run:
+    """The run of one replica. It does not depend on the limits, so that a size tried under several limits is simulated once."""
+    return simulate(deployment_of(load), traffic, routing=routing)
 
 
 def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sizing.catalog.yaml import scalar
 from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
 from sizing.specs.values import RangeError
 
@@ -59,9 +58,10 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
     hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
-    as_text = kind in ("float_type", "int_type") and isinstance(finding["input"], str)
-    if as_text and type(scalar(finding["input"])) in (int, float):
-        hint = " as text (take it out of quotes)"
+    if kind in ("float_type", "int_type") and isinstance(finding["input"], str):
+        from sizing.catalog.yaml import scalar  # loaded only for a fault
+
+        hint = " as text (take it out of quotes)" if type(scalar(finding["input"])) in (int, float) else ""
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
 
 
