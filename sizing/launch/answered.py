@@ -179,13 +179,11 @@ def at_rank(question: Question) -> Question:
     if lora is None or held is None:
         return question
     row = dialect_of(service.engine.name, service.engine.title, service.engine_version).writes("lora_rank")
-    rank = (
-        next((each for each in sorted(row.choices) if each >= lora.rank), lora.rank) if row is not None else lora.rank
-    )
+    ranks = () if row is None else (each for each in sorted(row.choices) if each >= lora.rank)
+    rank = next(iter(ranks), lora.rank)
     optimisations = service.optimisations.model_copy(update={"lora": lora.model_copy(update={"rank": rank})})
-    return question.with_(
-        optimisations=optimisations, extras=replace(service.extras, adapters=replace(held, rank=rank))
-    )
+    extras = replace(service.extras, adapters=replace(held, rank=rank))
+    return question.with_(optimisations=optimisations, extras=extras)
 
 
 CHECKPOINT = "its name on the Hugging Face Hub, or its folder"
@@ -260,10 +258,8 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
         name = _of_file(path, found)
     else:
         name = asked if "/" in asked else service.model.name
-    own = (
-        wanted in (None, found.precision) or requested(service.model.quantisation, wanted) == service.model.quantisation
-    )
-    sparse = service.optimisations.sparsity
+    stored, sparse = service.model.quantisation, service.optimisations.sparsity
+    own = wanted in (None, found.precision) or requested(stored, wanted) == stored
     if own and sparse is None:
         return name, None
     row = dialect.writes("precision")

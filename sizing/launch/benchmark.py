@@ -34,9 +34,8 @@ def point_of(answer: Answer, question: Question) -> LoadPoint:
     if in_flight is None and target.offline and target.amount is None:
         in_flight = sum(pool.count * pool.load.slots for pool in answer.pools)
     requests = max(facts.least_requests, round(rate * facts.benchmark_s))
-    return LoadPoint(
-        service.isl, service.output_tokens, requests, requests / rate, None if in_flight else rate, in_flight
-    )
+    at_rate = None if in_flight else rate
+    return LoadPoint(service.isl, service.output_tokens, requests, requests / rate, at_rate, in_flight)
 
 
 def command(tool: str, answer: Answer, question: Question, part: Started) -> str:
@@ -48,9 +47,8 @@ def command(tool: str, answer: Answer, question: Question, part: Started) -> str
     says = [f"# {tool} {known.version}, sent to the router over all replicas"]
     whole = point.isl + point.osl + known.added_tokens
     if most is not None and whole > most:  # the engine would refuse every request
-        says.append(
-            f"# Prompts get a few more tokens on their way: start the engine for {whole:,} tokens, not {most:,}"
-        )
+        more = "# Prompts get a few more tokens on their way"
+        says.append(f"{more}: start the engine for {whole:,} tokens, not {most:,}")
     words = _words(known, point, question, part)
     return "\n".join((*says, folded(words), folded(_import(known, answer, question, part))))
 

@@ -110,10 +110,9 @@ def use_of(container: Container, seen: Sequence[str] | None, gpus: int, facts: L
 def shared(uses: Sequence[CardUse], file: str) -> Iterator[Fault]:
     """Yield one fault for each group of containers of a server that would run on the same cards, and of each service's replicas."""
     for container, cards in uses:
-        twice = [
-            card for at, card in enumerate(container.cards) if card.id in [each.id for each in container.cards[:at]]
-        ]
-        for card in () if any(map(is_variable, (each.id for each in twice))) else twice:
+        ids = [card.id for card in container.cards]
+        twice = [card for at, card in enumerate(container.cards) if card.id in ids[:at]]
+        for card in () if any(is_variable(each.id) for each in twice) else twice:
             yield Fault(f"{container.name} names card {card.id} twice", file, card.line, "device_ids", "each card once")
         if cards and (container.replicas or 1) > 1 and container.path:
             what = f"Docker gives all {container.replicas} replicas of {container.name} the same {_listed(cards)}"

@@ -175,17 +175,15 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
     alike, words = not same or _may_be_alike(launched.model, demanded.model), served.spec.name
     if not same:
-        words = (
-            f"serves {words}, but the demand asks for {asked.spec.name}; --set model={launched.model} takes this one"
-        )
+        takes = f"--set model={launched.model} takes this one"
+        words = f"serves {words}, but the demand asks for {asked.spec.name}; {takes}"
     elif not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
     yield from _of_task(part, demanded, served)
     if demanded.optimisations.images is not None and not (served.spec.vision or served.spec.vision_parameters):
-        yield finding(
-            part, "images", False, f"requests have images, and {served.spec.name} has no encoder for them", "model"
-        )
+        words = f"requests have images, and {served.spec.name} has no encoder for them"
+        yield finding(part, "images", False, words, "model")
     longest, most = _longest(demanded, served.spec), launched.serving.max_model_len
     if most is not None:
         enough, positions = longest <= most, served.spec.max_position

@@ -31,12 +31,8 @@ BALANCED = "# Something must spread the requests over the replicas as they come.
 BY_SERVICE = f"{BALANCED}\n# The Service spreads connections only; put a gateway or router in front of it."
 BY_ROUTER = f"{BALANCED}\n# Put a router in front of them: vLLM's, SGLang's, or any load balancer."
 AFFINE = "# The estimate counts on a router that sends prompts of one beginning to one replica."
-OF_SERVERS = (
-    "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."
-)
-OF_PODS = (
-    "# Pods reach it by hostNetwork, or by devices that a plugin of your cluster gives them: neither is stated here."
-)
+OF_SERVERS = "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."  # fmt: skip
+OF_PODS = "# Pods reach it by hostNetwork, or by devices that a plugin of your cluster gives them: neither is stated here."  # fmt: skip
 NOTHING = Checkpoints()
 
 
@@ -99,10 +95,9 @@ def deploy(
         raise InputError(what, field=f"--for {target}", allowed="kubernetes")
     services = written.placed(parts) if target == "compose" else []
     if len(services) > MOST_COMMANDS:
-        what = (
-            f"a compose file has a service for each of the {len(services):,} replicas, more than `llmsize check` reads"
-        )
-        raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or at most {MOST_COMMANDS:,} replicas")
+        each = f"a compose file has a service for each of the {len(services):,} replicas"
+        what, allowed = f"{each}, more than `llmsize check` reads", f"at most {MOST_COMMANDS:,} replicas"
+        raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or {allowed}")
     head = [f"# {line}" for line in _head(answer, question, parts)]
     head += (
         *_routed(answer, question, target),

@@ -136,9 +136,8 @@ def _put(settings: dict[str, object], path: str, value: object) -> None:
 def _unwritten(dialect: Dialect, term: Term, value: Value) -> Fault:
     what, row = f"{dialect.title} {dialect.version}", dialect.writes(term)
     if row is not None:
-        return Fault(
-            f"{what} has no word for {value}", field=row.name, allowed=", ".join(row.values or map(str, row.choices))
-        )
+        allowed = ", ".join(row.values or map(str, row.choices))
+        return Fault(f"{what} has no word for {value}", field=row.name, allowed=allowed)
     others = [row for row in dialect.engine.flags if row.term == term and not row.read_only]
     since = f"; {others[0].name} is there since {others[0].since}" if others else ""
     return Fault(f"{what} has no flag for it{since}", field=term)

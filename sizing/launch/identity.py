@@ -51,9 +51,8 @@ class Asked(NamedTuple):
         """The value that the file states, else the user's value. Raises InputError if the two contradict each other."""
         if stated is None or said is None or said == stated or name in self.filled.settings:
             return said if stated is None else stated
-        raise InputError(
-            f"is {stated} here, and --{name} says {said}", file=self.file, line=line, field=name, allowed="one of them"
-        )
+        what = f"is {stated} here, and --{name} says {said}"
+        raise InputError(what, file=self.file, line=line, field=name, allowed="one of them")
 
 
 def dialect_in(name: str, container: Container, asked: Asked) -> tuple[Dialect, str | None]:
@@ -72,9 +71,8 @@ def dialect_in(name: str, container: Container, asked: Asked) -> tuple[Dialect, 
         version = settings.check_version(spec, stated)
     except InputError as error:
         if tag is None:  # the option's version, of which no line of the file says anything
-            raise InputError(
-                Fault(each.message, None, None, "--engine", each.allowed) for each in error.faults
-            ) from None
+            of_option = (Fault(each.message, None, None, "--engine", each.allowed) for each in error.faults)
+            raise InputError(of_option) from None
         allowed = f"--engine {name}:VERSION"
         faults = [Fault(each.message, asked.file, line, "image", f"{allowed}, {each.allowed}") for each in error.faults]
         raise InputError(faults) from None
@@ -152,9 +150,8 @@ def model_in(name: str | None, args: ReadArgs, container: Container, asked: Aske
         return None if name is None else load_model(name)
     except InputError as error:
         allowed = "-m with its name or config.json"
-        raise InputError(
-            Fault(f.message, asked.file, line, "model", allowed, f.nearest) for f in error.faults
-        ) from None
+        faults = [Fault(each.message, asked.file, line, "model", allowed, each.nearest) for each in error.faults]
+        raise InputError(faults) from None
 
 
 def is_quantised(found: FoundModel) -> bool:
@@ -178,10 +175,8 @@ def misread(args: ReadArgs, dialect: Dialect, name: str | None, model: FoundMode
             yield Fault(what, file, stated.line, stated.flag, "without it: engines read the format from the checkpoint")
     elif word not in row.made:
         what = f"{word} reads a checkpoint that is quantised already, and {name} stores {own.upper()}"
-        allowed = (
-            f"{', '.join(row.values.values())}, which {dialect.title} makes while it loads; or a quantised checkpoint"
-        )
-        yield Fault(what, file, stated.line, stated.flag, allowed)
+        made = f"{', '.join(row.values.values())}, which {dialect.title} makes while it loads"
+        yield Fault(what, file, stated.line, stated.flag, f"{made}; or a quantised checkpoint")
 
 
 def _is_of_family(one: str, other: str) -> bool:

@@ -219,10 +219,8 @@ class _State:
     def _run(self, part: _Part) -> ShellCommand | None:
         plain = self._inside(part.words)
         if self.unread is not None:
-            for name in (
-                name for word in plain for name in _DEFAULTED.findall(word.text) if name not in self.variables
-            ):
-                self.unsure[name] = self.unread.format(name)
+            defaulted = {name for word in plain for name in _DEFAULTED.findall(word.text)}
+            self.unsure |= {name: self.unread.format(name) for name in defaulted - self.variables.keys()}
         named = {name for word in (*plain, *(part.items or ())) for name in _NAMED.findall(word.text)}
         doubt = next((self.unsure[name] for name in sorted(named) if name in self.unsure), None)
         under = bool(self.blocks) or part.after == "||" or (part.after == "&&" and not self.steady)
@@ -270,9 +268,8 @@ class _State:
             self.reading, self.loading = outer, self.loading - 1
         elif name not in _SETS_NONE:
             shown = printable(name).replace("{", "{{").replace("}", "}}")
-            self.unread = (
-                f"${{}} may be set by {shown} (line {line}), which is not here, and is taken as the script has it"
-            )
+            absent = f"{shown} (line {line}), which is not here"
+            self.unread = f"${{}} may be set by {absent}, and is taken as the script has it"
             self.unsure |= {each: self.unread.format(each) for each in self.variables}
 
     def _inside(self, words_: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -385,9 +382,8 @@ def _commands(
 
 def _array_lines(lines: list[str], at: int) -> int:
     """The lines after this one that an array covers, if one begins here."""
-    opened = (
-        next((found for found in _BRACKETS.finditer(lines[at]) if found["array"]), None) if "=(" in lines[at] else None
-    )
+    arrays = (found for found in _BRACKETS.finditer(lines[at] if "=(" in lines[at] else "") if found["array"])
+    opened = next(arrays, None)
     count = 1 if opened else 0
     while opened and at + count <= len(lines):
         text, depth = "\n".join(lines[at : at + count]), 0

@@ -46,9 +46,8 @@ def terms_of(launched: Launched, dialect: Dialect) -> Terms:
     if serving.redundant_experts is not None and dialect.writes("eplb"):
         terms["eplb"] = True
     if serving.max_num_seqs is not None:
-        terms["max_num_seqs"] = serving.max_num_seqs * (
-            _ranks(launched) if dialect.engine.sequences_of == "replica" else 1
-        )
+        ranks = layout_of(launched).dp if dialect.engine.sequences_of == "replica" else 1
+        terms["max_num_seqs"] = serving.max_num_seqs * ranks
     if serving.prefix_caching is not None:
         if dialect.writes("prefix_caching"):
             terms["prefix_caching"] = serving.prefix_caching
@@ -66,10 +65,6 @@ def terms_of(launched: Launched, dialect: Dialect) -> Terms:
         terms |= {"lora": True} if dialect.writes("lora") else {}
         terms |= {"lora_slots": launched.lora.slots, "lora_rank": launched.lora.rank}
     return {**terms, **_drafts(launched, dialect), **_roles(launched, dialect)}
-
-
-def _ranks(launched: Launched) -> int:
-    return layout_of(launched).dp
 
 
 def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
@@ -266,18 +261,15 @@ def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
     if method is None:
         return {}
     found: dict[str, Any] = {"method": method}
-    verified = {"spec_tokens": int(given["spec_verified"]) - 1} if "spec_verified" in given else {}
-    tokens = next(
-        (each[name] for each in (given, verified) for name in ("spec_tokens", "spec_modules") if name in each), None
-    )
-    if tokens is not None:
-        found["tokens"] = tokens
-    if method == DRAFT_MODEL and "spec_model" in given:
-        found["model"] = given["spec_model"]
-    return {
-        "speculative": found,
-        **({"draft_checkpoint": given["spec_model"]} if "spec_model" in given and method != DRAFT_MODEL else {}),
-    }
+    if "spec_verified" in given:
+        found["tokens"] = int(given["spec_verified"]) - 1
+    for name in ("spec_modules", "spec_tokens"):  # the last one counts
+        found |= {"tokens": given[name]} if name in given else {}
+    if "spec_model" not in given:
+        return {"speculative": found}
+    if method == DRAFT_MODEL:
+        return {"speculative": {**found, "model": given["spec_model"]}}
+    return {"speculative": found, "draft_checkpoint": given["spec_model"]}
 
 
 def with_acceptance(flags: Speculative | None, said: str | None, place: tuple[str, int | None]) -> Speculative | None:
