@@ -55,7 +55,8 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     rates = rates_of(curves, flow, decoding)
     thread, keeps_up = front_end(curves, rates)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & keeps_up
-    wait = waits(curves, flow, rates, stable)
+    others = _others(flow, rates)
+    wait = waits(curves, flow, rates, stable).times(others)
     own_s = curves.front_end_s + rates.prompt_s
     after_first = flow.osl - 1
     per_step = flow.tokens_per_step
@@ -86,6 +87,12 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
         prefill_share=rates.in_prefill,
         stable=stable,
     )
+
+
+def _others(flow: Batching, rates: Rates) -> Array:
+    """The share of arrivals that may run beside a request: it holds a slot, so that others have one fewer than there are."""
+    running = rates.decoding + rates.requests_per_s * rates.prompt_s
+    return np.minimum((np.asarray(flow.slots) - 1) / np.maximum(running, TINY), 1.0)
 
 
 def _e2e_s(ttft_s: dict[str, Array], decode_s: dict[str, Array]) -> dict[str, Array]:
@@ -198,7 +205,7 @@ def _seen_s(curves: Curves, flow: Batching, rates: Rates, by_prompt: Lengthening
     steps = np.asarray(flow.decode_steps)
     alone = 1 - by_prompt.brought * np.maximum(steps - 1, 0.0) / steps
     company = 1 / np.maximum((1 - growth) * alone**2, 1 / MOST_COMPANY)
-    beside = decoding + company
+    beside = np.minimum(decoding + company, flow.slots)
     fewer = np.maximum(beside - np.sqrt(decoding * company), 1.0)
     most_s, least_s = (np.asarray(decode_step_s(curves, flow, number)) for number in (2 * beside - fewer, fewer))
     # Over its own steps a request sees the mean number, which varies as that of independent sequences.

@@ -96,6 +96,11 @@ class Waits:
         """The mean wait for steps."""
         return self.decode.overall_s + self.prefill.overall_s
 
+    def times(self, share: Array) -> Waits:
+        """The waits where only a share of the requests that are met run at all."""
+        parts = (replace(part, share=part.share * share) for part in (self.decode, self.prefill))
+        return Waits(*parts, self.company_s * share, replace(self.queue, share=self.queue.share * share))
+
     def quantile_s(self, q: float) -> Array:
         """Quantile of the wait for steps. Steps with prefill are longer, so the longest waits are for them."""
         every = replace(self.decode, share=self.decode.share + self.prefill.share)
@@ -292,10 +297,15 @@ def lengthening(flow: Batching, rates: Rates) -> Lengthening:
 
 
 def met_of(curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array) -> Met:
-    """The prompts that a request meets in its decode steps, each of which takes `seen_s` without them."""
+    """The prompts that a request meets in its decode steps, each of which takes `seen_s` without them.
+
+    On average a request meets as many prompts as meet it: the others that decode at a prompt, at most all other slots.
+    """
     if flow.prefill_only:
-        return _runs_met(curves, flow, rates, wait)
-    return _prompts_met(curves, flow, rates, wait, by_prompt, seen_s)
+        met = _runs_met(curves, flow, rates, wait)
+    else:
+        met = _prompts_met(curves, flow, rates, wait, by_prompt, seen_s)
+    return replace(met, most_s=np.minimum(met.most_s, (np.asarray(flow.slots) - 1) * met.each_s))
 
 
 def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:
