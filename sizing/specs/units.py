@@ -107,7 +107,7 @@ def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
         share = plain_float(text[:-1]) / 100 if text.endswith("%") else plain_float(text)
     except ValueError:
         share = math.nan
-    if not (share >= 0 and math.isfinite(share)):
+    if not (share >= 0 and math.isfinite(100 * share)):
         raise ValueError(f"{text!r} is no share from 0 up, as 0.2 or 20%")
     if share > 1 and not text.endswith("%"):
         raise ValueError(f"{text!r} is above 1: write {share:g}% or {share / 100:g}{more.format(share * 100)}")

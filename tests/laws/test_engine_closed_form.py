@@ -260,3 +260,19 @@ def test_the_thread_of_the_front_end_bounds_the_rate_and_makes_a_tail() -> None:
         run = simulate(deployment.deployment_of(load), traffic)
         for name in ("mean", "p95"):
             assert point.ttft_s[name] == pytest.approx(run.latencies_s["ttft"][name], rel=0.2), (share, name)
+
+
+@pytest.mark.parametrize("engine", ["vllm:0.33.0", "sglang:0.5.9"])
+def test_a_lone_slot_serves_one_request_after_the_other(engine: str) -> None:
+    """The cache holds one prompt of 100,000 tokens: nothing lengthens its decode steps, and the wait is that of an M/D/1 queue."""
+    request = ask(real_model("llama-3.1-70b"), engine=engine, isl=100_000, osl=1000, serving={"tp": 1})
+    found = candidates.candidates(request.service, option("h200-sxm"), "fp8", data())
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    assert load.slots == 1
+    alone_s = load.solo_ttft_s + 999 * load.solo_itl_s
+    for share in (0.3, 0.8):
+        point = point_at_rate(load, share * load.highest_per_s, highest_stable(load))
+        taken = point.requests_per_s * alone_s
+        assert point.running == pytest.approx(taken, rel=0.01) and point.running < 1
+        assert point.itl_s["mean"] == point.itl_s["p99"] == pytest.approx(load.solo_itl_s, rel=0.01)
+        assert point.e2e_s["mean"] == pytest.approx(alone_s * (1 + taken / (2 * (1 - taken))), rel=0.02)
