@@ -262,6 +262,14 @@ class Beyond(NamedTuple):
     times: float
 
 
+class NearlyIdle(NamedTuple):
+    """The share of its highest stable rate up to which a replica keeps a limit, and the `gpus` at a limit `times` as long."""
+
+    share: float
+    times: float
+    gpus: int | None
+
+
 class Suggestion(NamedTuple):
     """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs.
 

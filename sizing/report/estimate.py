@@ -466,8 +466,9 @@ def _around(record: Estimate) -> Iterator[Line]:
     warning = warning_of(record.memory)
     memory = screen.memory_line(record.memory, i.serving, i.optimisations)
     yield memory._replace(spare=MEMORY_LAST if types and warning is None else 0)
-    if warning is not None:
-        yield Line(warning, "Warning")
+    for warned in (warning, record.limiting.warning):
+        if warned is not None:
+            yield Line(warned, "Warning")
     if (idle := record.idle_conversations) is not None:
         kept = (
             f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"

@@ -48,6 +48,7 @@ class Advice(OneFile, Sourced):
     least_gain: Fraction
     varied: Fraction
     far_off: Positive
+    nearly_idle: Positive
     most_gpus: Positive
     replica_gpus: tuple[PositiveInt, ...]
     measure_first: Positive

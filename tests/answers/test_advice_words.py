@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from sizing import ask
-from sizing.answers.advice import _changes, _looser
+from sizing.answers.advice import RULES, _changes, _looser, nearly_idle
 from sizing.answers.answer import Outcome
+from sizing.answers.search import search
 from sizing.catalog import shelf
 from sizing.model.precision import narrower
+from sizing.question.question import load_data
 from sizing.specs.workload import Formats
 
 ASKED: dict[str, Any] = {"gpu": "h100-sxm", "isl": 1000, "osl": 100, "rps": 1, "ttft": "p95:1s", "itl": "30ms"}
@@ -36,3 +38,19 @@ def test_a_proposed_precision_has_fewer_bits_than_the_checkpoint(model: str, nar
 def test_scales_do_not_make_a_format_narrower() -> None:
     formats = shelf.only(Formats)
     assert narrower(4.25, formats) == [] and narrower(8.0, formats) == ["int4"]
+
+
+@pytest.mark.parametrize(("gpu", "idle"), [("l40s", True), ("h100-sxm", False)])
+def test_a_limit_that_leaves_replicas_nearly_idle_is_said(gpu: str, idle: bool) -> None:
+    """p95 of TTFT within 1 s: on L40S only while a request is nearly alone, with several times the GPUs of three times the limit."""
+    question = ask(model="llama-3.3-70b", precision="fp8", gpu=gpu, tp=4, isl=2000, osl=300, rps=20, ttft="p95:1s")
+    best = search(question, load_data()).best
+    assert best is not None
+    found = nearly_idle(best, question)
+    assert (found is not None) == idle
+    if found is not None:
+        most = best.pool.capacity.requests_per_s
+        assert found.share == most / best.pool.load.highest_per_s < RULES.nearly_idle
+        assert found.gpus is not None and found.gpus * 2 < best.gpus
+        again = search(question.with_(limits=question.target.limits.at("ttft", found.times)), load_data()).best
+        assert again is not None and again.gpus == found.gpus

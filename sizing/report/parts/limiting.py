@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
+from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss, nearly_idle
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
@@ -20,7 +20,10 @@ TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple
 
 
 class Limiting(NamedTuple):
-    """The limit on a replica's load, or the reason why it is infeasible, and changes that would help."""
+    """The limit on a replica's load, or the reason why it is infeasible, and changes that would help.
+
+    `warning` says that the limit leaves replicas nearly idle.
+    """
 
     limit: str
     statistic: str | None = None
@@ -31,6 +34,7 @@ class Limiting(NamedTuple):
     relaxed_gpus: int | None = None
     relaxed_gpu: str | None = None
     suggestions: tuple[str, ...] = ()
+    warning: str | None = None
 
 
 def limiting(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None = None) -> Limiting:
@@ -48,7 +52,21 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None, be
     single = question.service.osl == 1
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
     detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation, beyond)}"
-    return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
+    warning = _idle_words(best, question)
+    return found._replace(
+        statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail, warning=warning
+    )
+
+
+def _idle_words(best: Answer, question: Question) -> str | None:
+    """Write that a replica keeps its limit only while it is nearly alone with a request, and what a looser limit takes."""
+    found = nearly_idle(best, question)
+    if found is None:
+        return None
+    name = latency_name(best.pool.capacity.binding, single=question.service.osl == 1)
+    takes = "" if found.gpus is None else f"; {found.times:g} times the limit takes about {plural(found.gpus, 'GPU')}"
+    used = f"a replica serves {percent(found.share)} of the rate that it could"
+    return f"{used}: the limit on {name} is kept only while a request is nearly alone{takes}"
 
 
 def at_limit(name: str, statistic: str, value: str, limit_ms: float, *, single: bool = False) -> str:
