@@ -98,8 +98,8 @@ class Waits:
 
     def times(self, share: Array) -> Waits:
         """The waits where only a share of the requests that are met run at all."""
-        parts = (replace(part, share=part.share * share) for part in (self.decode, self.prefill))
-        return Waits(*parts, self.company_s * share, replace(self.queue, share=self.queue.share * share))
+        decode, prefill = (replace(part, share=part.share * share) for part in (self.decode, self.prefill))
+        return Waits(decode, prefill, self.company_s * share, replace(self.queue, share=self.queue.share * share))
 
     def quantile_s(self, q: float) -> Array:
         """Quantile of the wait for steps. Steps with prefill are longer, so the longest waits are for them."""
