@@ -39,7 +39,7 @@ SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
 MOST_ROWS = 15  # on a screen
 FEW_TYPES = 3  # that a line names
-SPARE = ("req/s per GPU", "ITL")  # columns that a narrow terminal drops first
+SPARE = ("req/s per GPU", "mean TTFT", "mean ITL", "sure", "ITL")  # columns that a narrow terminal drops first
 
 
 class SweepRow(NamedTuple):
