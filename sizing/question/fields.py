@@ -199,7 +199,7 @@ def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[lis
     plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
     if "gpus" not in options:
         allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
-        remedy = f"write {plain[0]}"
+        remedy = None if allowed else f"write {plain[0]}"
         fault = Fault(
             f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed, remedy=remedy
         )

@@ -33,6 +33,14 @@ def lines_of(entry: dict[str, object]) -> list[str]:
     return [line.text for block in blocks for line in block.lines]
 
 
+def test_prices_are_of_several_names_and_of_any_name_of_a_gpu_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """A list is the rows of each name; a name of a GPU type that answers take is one of prices too."""
+    assert run(["prices", "h100-sxm,b200-sxm", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert list(dict.fromkeys(row[0] for row in rows)) == ["h100-sxm", "b200"]
+    assert refused(capsys, "prices", "b2000,aws").rstrip().endswith("did you mean b200?")
+
+
 # --- entries ---
 
 

@@ -306,6 +306,12 @@ def test_the_model_s_own_maximum_is_not_called_what_fits(capsys: Capture) -> Non
         assert ("the model's longest" in " ".join(capsys.readouterr().out.split())) is own
 
 
+def test_a_curve_takes_no_count_of_gpus_and_says_what_to_write(capsys: Capture) -> None:
+    assert run(["curve", "chat", "-g", "8xh200-sxm"]) == run(["curve", "chat", "--gpus", "8"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("; write h200-sxm") and second.startswith("llmsize: --gpus: has no meaning for a curve")
+
+
 @pytest.mark.parametrize(("command", "allowed"), [("memory", "--tp"), ("simulate", "--tp, --replicas")])
 def test_a_count_of_gpus_is_answered_with_options_of_the_command(capsys: Capture, command: str, allowed: str) -> None:
     assert run([command, "-m", "llama-3.1-8b", "-g", "4xh100-sxm"]) == 2
