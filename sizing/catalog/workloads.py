@@ -9,14 +9,15 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from sizing.catalog.checkpoints import as_format
 from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
-from sizing.specs.demand import Demand, Profile
+from sizing.specs.demand import Profile
 from sizing.specs.errors import (
     REQUIRED,
     UNKNOWN_KEY,
@@ -31,7 +32,7 @@ from sizing.specs.errors import (
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.values import Spec
-from sizing.specs.workload import REPLACED_BY_PROFILE, Limits, Planning, Serving, Tokens, Workload
+from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 READY = "a ready workload states all of them: llmsize workloads"
@@ -45,13 +46,22 @@ _PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
 UNLIMITED = "has no meaning for offline work, which has no limits on latency"
-Words = Mapping[str, str]  # the field of each spelling; an option (--gpus) where a file has no such field
-NO_WORDS: Words = {}
-OPTION = "--"
+
+
+class Words(NamedTuple):
+    """Other spellings of keys: the field that each means, and the options that a file cannot state."""
+
+    fields: Mapping[str, str]
+    options: Mapping[str, str]
+
+
+NO_WORDS = Words({}, {})
 SECTIONS: Mapping[str, type[Spec]] = {
-    "tokens": Tokens, "demand": Demand, "limits": Limits, "serving": Serving, "planning": Planning,
-    "optimisations": Optimisations,
-}  # fmt: skip
+    name: spec
+    for name, field in Workload.model_fields.items()
+    for spec in (get_args(field.annotation) if get_origin(field.annotation) is UnionType else [field.annotation])
+    if isinstance(spec, type) and issubclass(spec, Spec)
+}
 
 
 def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]:
@@ -387,7 +397,7 @@ def respelt(document: DataFile, words: Words, at: FieldPath = ()) -> DataFile:
 
     Raises InputError if a field is stated twice, by its own name and in other words.
     """
-    found = list(_foreign(_inner(document.data, at), words)) if words else []
+    found = list(_foreign(_inner(document.data, at), words.fields)) if words.fields else []
     if not found:
         return document
     data, moved = copy.deepcopy(document.data), dict(document.moved)
@@ -417,25 +427,22 @@ def _meant(fault: Fault, words: Words) -> Fault:
     if fault.message != UNKNOWN_KEY or fault.field is None:
         return fault
     key = _plain(fault.field.rpartition(".")[2])
-    if words.get(key, "").startswith(OPTION):
-        return replace(fault, allowed=None, nearest=None, remedy=f"give it as an option: {words[key]}")
-    likely = None if fault.nearest else nearest(key, [word for word in words if not words[word].startswith(OPTION)])
-    return fault if likely is None else replace(fault, nearest=words[likely])
+    if key in words.options:
+        return replace(fault, allowed=None, nearest=None, remedy=f"give it as an option: {words.options[key]}")
+    likely = None if fault.nearest else nearest(key, list(words.fields))
+    return fault if likely is None else replace(fault, nearest=words.fields[likely])
 
 
-def _foreign(data: Any, words: Words) -> Iterator[tuple[tuple[str, ...], str]]:
+def _foreign(data: Any, fields: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the path of each key that its mapping does not have, and the field that it spells."""
     for key, value in data.items() if isinstance(data, dict) else ():
         section = SECTIONS.get(key)
-        if key not in Workload.model_fields:
-            field = words.get(_plain(key), OPTION)
-            if not field.startswith(OPTION):
-                yield (key,), field
+        if key not in Workload.model_fields and _plain(key) in fields:
+            yield (key,), fields[_plain(key)]
         elif section is not None and isinstance(value, dict):
             for inner in value:
-                field = words.get(_plain(inner), OPTION)
-                if inner not in section.model_fields and not field.startswith(OPTION):
-                    yield (key, inner), field
+                if inner not in section.model_fields and _plain(inner) in fields:
+                    yield (key, inner), fields[_plain(inner)]
 
 
 def _plain(key: object) -> str:

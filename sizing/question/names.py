@@ -17,7 +17,7 @@ from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
-from sizing.catalog.workloads import OPTION, FoundFleet, Words, find_fleet, load_workload
+from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload
 from sizing.model import settings
 from sizing.question.fields import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options
 from sizing.question.values import Part, check, comma_separated
@@ -439,15 +439,20 @@ OTHER = {"think_time": "demand.think_time"}
 
 @cache
 def words() -> Words:
-    """The field of a workload file that each spelling of an option means; the option itself where there is no such field."""
-    found: dict[str, str] = {}
+    """The spellings of all options, as keys of a workload file."""
+    fields, options = dict[str, str](), dict[str, str]()
     for option in QUESTION_OPTIONS:
-        field = option.field or (option.name if option.name in Workload.model_fields else option.flags[0])
+        field = option.field or (option.name if option.name in Workload.model_fields else None)
         for flag in option.flags:
             word = flag.partition("/")[0].strip()
-            if word.startswith(OPTION) and not field.startswith(f"demand.{SESSION}"):
-                found[word.removeprefix(OPTION).replace("-", "_")] = field
-    return found | OTHER
+            if not word.startswith("--") or (field or "").startswith(f"demand.{SESSION}"):
+                continue
+            key = word.removeprefix("--").replace("-", "_")
+            if field is None:
+                options[key] = option.flags[0]
+            else:
+                fields[key] = field
+    return Words(fields | OTHER, options)
 
 
 def workload_at(path_or_name: str) -> Found[Workload]:

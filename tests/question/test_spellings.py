@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sizing.catalog.files import DataFile
-from sizing.catalog.workloads import OPTION, respelt
+from sizing.catalog.workloads import respelt
 from sizing.question.ask import ask
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.question.names import fleet_at, words, workload_at
@@ -53,10 +53,10 @@ def test_a_workload_written_out_in_a_fleet_may_be_spelt_so_too(tmp_path: Path) -
 
 def test_every_spelling_of_an_option_leads_to_its_field() -> None:
     """The table of options is the only list of spellings."""
-    of_file = {word: field for word, field in words().items() if not field.startswith(OPTION)}
+    of_file = words().fields
     for option in QUESTION_OPTIONS:
         for flag in option.flags:
-            word = flag.partition("/")[0].strip().removeprefix(OPTION).replace("-", "_")
+            word = flag.partition("/")[0].strip().removeprefix("--").replace("-", "_")
             if option.field and word in of_file and word != "think_time":
                 assert of_file[word] == option.field
     for word, field in of_file.items():
