@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,6 +31,11 @@ PRICE_DIGITS = 6  # prices are rounded to this, so that the order of summation d
 Order = Callable[["Answer", Question], tuple[float, ...]]
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # a map in order, possibly in other processes
 Progress = Callable[[int, int], None]  # called with the number of steps done and the total
+
+
+def unwatched(*_: object) -> AbstractContextManager[None]:
+    """No progress, in place of a function that shows that of a long-running part."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

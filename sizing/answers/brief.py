@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Each, Outcome, Progress
+from sizing.answers.answer import Each, Outcome, Progress, unwatched
 from sizing.answers.compare import candidates_of, compare
 from sizing.answers.curve import Curve, evaluated, marked
 from sizing.answers.estimate import estimate
@@ -49,12 +49,8 @@ class Brief(NamedTuple):
     compared: tuple[Outcome, ...]
 
 
-def _unwatched(_: str) -> AbstractContextManager[Progress | None]:
-    return nullcontext()
-
-
 def brief(
-    question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = _unwatched
+    question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = unwatched
 ) -> Brief:
     """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
     outcome = estimate(question, data, simulated=simulated)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from operator import methodcaller
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits, Metric
+
+if TYPE_CHECKING:
+    from sizing.answers.pool_lines import PairJob  # loaded where pools are drawn
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -174,7 +178,7 @@ def _simulated(
     jobs = [job for row in rows for job in row]
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].requests)  # longest first, so that processes end together
     done: dict[int, LoadSample | None] = {}
-    for i, sample in zip(order, each(replica_lines.run, [jobs[i] for i in order]), strict=True):
+    for i, sample in zip(order, each(methodcaller("run"), [jobs[i] for i in order]), strict=True):
         done[i] = sample
         if progress is not None:
             progress(len(done), len(jobs))
@@ -182,7 +186,9 @@ def _simulated(
     return ([sample for _ in row if (sample := next(in_order)) is not None] for row in rows)
 
 
-def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[replica_lines.Job]:
+def _jobs(
+    line: CurveLine, question: Question, grid: Grid
+) -> Sequence[replica_lines.ReplicaJob | PairJob | HeaviestJob]:
     if isinstance(line.pools, Pair):
         from sizing.answers import pool_lines
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from sizing.engine.deployment import Deployment, deployment_of
 from sizing.engine.simulation import ROUNDS, Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Question, SeparatePools, situation_of
+from sizing.question.question import Question, SeparatePools
 from sizing.question.values import Checks
 from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
@@ -189,15 +189,18 @@ def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> Curv
 
     Its ranges are those of the answer; its rate is asked for, or follows from the latency.
     """
-    rate = answer.requests_per_s / answer.pool.count
-    in_flight = rate * answer.latency_s("e2e")["mean"]
+    sample = _of_replica(answer, question.service.osl)._replace(decoding=None)
     if answer.run is not None:
-        sample = sample_of(answer.run, in_flight)._replace(requests_per_s=rate)
-    else:
-        sample = sample_at(answer, question.service.osl, in_flight)._replace(requests_per_s=rate, decoding=None)
+        sample = sample_of(answer.run, sample.in_flight)._replace(requests_per_s=sample.requests_per_s)
     known = {band.metric: band for band in likely(answer, question, shelf.only(PublishedRuns))}
     found = _point(line, sample, question, "poisson", known or None)
     return found._replace(bands={name: band for name, band in found.bands.items() if name != "requests_per_s"})
+
+
+def _of_replica(size: Answer, osl: int) -> LoadSample:
+    """The figures of one of an answer's replicas at its own load."""
+    rate = size.requests_per_s / size.pool.count
+    return sample_at(size, osl, rate * size.latency_s("e2e")["mean"])._replace(requests_per_s=rate)
 
 
 def predicted(
@@ -280,22 +283,6 @@ def _decoding_of(load: Timed, in_flight: int) -> float | None:
     return float(np.interp(in_flight, point.in_flight[:last], tried[:last]))
 
 
-class Job(Protocol):
-    """A load to simulate, possibly in another process."""
-
-    @property
-    def requests(self) -> float:
-        """Requests to simulate."""
-
-    def run(self) -> LoadSample | None:
-        """Simulate the load; None where there is no such load."""
-
-
-def run(job: Job) -> LoadSample | None:
-    """Run a job; a module-level function, so that it can be sent to another process."""
-    return job.run()
-
-
 class ReplicaJob(NamedTuple):
     """One load of one replica to simulate; `traffic` is None where no stable rate keeps `in_flight`."""
 
@@ -371,18 +358,14 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
         if size.run is None or size.run.stable:
             found.append((share, size))
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
-    points = [judged(_of_size(size, question), limits)._replace(chosen=size is best) for _, size in found]
-    layout = best.pool.replica.layout
+    layout, service = best.pool.replica.layout, question.service
+    samples = [(_of_replica(size, service.osl), size.requests_per_s / size.pool.count) for _, size in found]
+    points = [point_of(sample, layout.gpus, rate * service.output_tokens) for sample, rate in samples]
+    points = [
+        judged(point, limits)._replace(chosen=size is best) for point, (_, size) in zip(points, found, strict=True)
+    ]
     line = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus)
     return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
-
-
-def _of_size(size: Answer, question: Question) -> CurvePoint:
-    rate = size.requests_per_s / size.pool.count
-    sample = sample_at(size, question.service.osl)._replace(
-        in_flight=rate * size.latency_s("e2e")["mean"], requests_per_s=rate
-    )
-    return point_of(sample, size.pool.replica.layout.gpus, rate * question.service.output_tokens)
 
 
 # --- its figures ---------------------------------------------------------------------------------------------------------
@@ -444,7 +427,7 @@ def _bands(
     (timed,), asked = line.parts, question if of_answer is not None else question.with_(**load)
     by_runs = of_answer or _by_runs(timed, asked)
     situation, bands = (
-        situation_of(asked, timed.replica.gpu_type.gpu, region(found.concurrency)),
+        asked.service.situation(timed.replica.gpu_type.gpu, region(found.concurrency)),
         shelf.only(Bands).bands,
     )
     alone = situation._replace(mode="served", load="solo")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import MappingProxyType
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
@@ -92,11 +92,12 @@ def measured(
         allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
         allowed += "; or that send them at a rate, as with --request-rate" if "open_loop" in modes else ""
         raise InputError(f"holds no rows of mode {' or '.join(modes)}", file=file, field=option, allowed=allowed)
-    for name, conditions in _conditions(wanted):
-        absent = [asked for asked, accepts in conditions if not any(map(accepts, taken))]
+    for name, value_of, accepted in _conditions(wanted):
+        held = {value_of(row) for row in taken}
+        absent = [asked for asked, values in accepted.items() if held.isdisjoint(values)]
         if absent:
-            raise InputError(_none_left(name, absent[0], taken, wanted.stated, one_of_many=len(conditions) > 1))
-        taken = [row for row in taken if any(accepts(row) for _, accepts in conditions)]
+            raise InputError(_none_left(name, absent[0], taken, wanted.stated, one_of_many=len(accepted) > 1))
+        taken = [row for row in taken if any(value_of(row) in values for values in accepted.values())]
     shapes = _shapes(taken)
     if len(shapes) > 1:
         listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in shapes[:MOST_LISTED]]
@@ -116,40 +117,24 @@ def _with_load(rows: Sequence[MeasuredRow], file: str) -> list[MeasuredRow]:
     return known
 
 
-Condition = tuple[str, Callable[[MeasuredRow], bool]]
-
-
-def _conditions(wanted: Filter) -> Iterable[tuple[str, list[Condition]]]:
-    """Yield the columns that are asked for, with each wanted value and a predicate of a row. A row fulfils one of them."""
+def _conditions(
+    wanted: Filter,
+) -> Iterable[tuple[str, Callable[[MeasuredRow], Any], dict[str, Sequence[Any]]]]:
+    """Yield the columns that are asked for, the value of a row, and the accepted values by the text that asks for them."""
     if wanted.model is not None:
-        model = model_key(wanted.model)
-        yield "model", [(wanted.model, lambda row: model_key(row.model) == model)]
+        yield "model", lambda row: model_key(row.model), {wanted.model: [model_key(wanted.model)]}
     if wanted.gpus:
-        yield "gpu", [(name, partial(_is_of, name)) for name in wanted.gpus]
+        yield "gpu", lambda row: named_gpu(row.gpu)[0], {name: [named_gpu(name)[0]] for name in wanted.gpus}
     if wanted.precisions:
-        yield "weight_precision", [(name, partial(_is_in, name)) for name in wanted.precisions]
-    for column, sizes in (("tp", wanted.tp), ("pp", wanted.pp)):
-        if sizes:
-            yield column, [("", partial(_is_split, column, sizes))]  # of the layouts of a curve, some may be measured
-    for column, length in (("isl", wanted.isl), ("osl", wanted.osl)):
-        if length is not None:
-            yield column, [(f"{length:g}", partial(_is_long, column, length))]
-
-
-def _is_of(gpu: str, row: MeasuredRow) -> bool:
-    return named_gpu(row.gpu)[0] == named_gpu(gpu)[0]
-
-
-def _is_in(precision: str, row: MeasuredRow) -> bool:
-    return row.weight_precision.lower() == precision
-
-
-def _is_split(column: str, sizes: Sequence[int], row: MeasuredRow) -> bool:
-    return (getattr(row, column) or 1) in sizes
-
-
-def _is_long(column: str, length: float, row: MeasuredRow) -> bool:
-    return _rounded(getattr(row, column)) == _rounded(length)
+        yield "weight_precision", lambda row: row.weight_precision.lower(), {name: [name] for name in wanted.precisions}
+    if wanted.tp:  # of the layouts of a curve, some may be measured
+        yield "tp", lambda row: row.tp or 1, {"": wanted.tp}
+    if wanted.pp:
+        yield "pp", lambda row: row.pp or 1, {"": wanted.pp}
+    if wanted.isl is not None:
+        yield "isl", lambda row: _rounded(row.isl), {f"{wanted.isl:g}": [_rounded(wanted.isl)]}
+    if wanted.osl is not None:
+        yield "osl", lambda row: _rounded(row.osl), {f"{wanted.osl:g}": [_rounded(wanted.osl)]}
 
 
 def _none_left(

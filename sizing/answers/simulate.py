@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from numpy.typing import NDArray
 
 from sizing.answers import counts
-from sizing.answers.answer import Answer, Pool
+from sizing.answers.answer import Answer, Pool, unwatched
 from sizing.answers.confidence import likely
 from sizing.answers.deployment import Resolved, running
 from sizing.answers.verify import turns_of
@@ -91,11 +91,7 @@ class Runs(NamedTuple):
     served: Mapping[str, Run]
 
 
-def _unwatched(policy: str, requests: int) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
+def simulate(scenario: Scenario, watch: Watch = unwatched) -> Runs:
     """Simulate the traffic on the deployment under each policy; `watch` follows the progress of a run.
 
     >>> from sizing import Driving, ask, scenario
@@ -199,17 +195,13 @@ class Trace(NamedTuple):
     rows: NDArray[Any]
 
 
-def _anywhere(fault: Fault) -> Fault:
-    return fault
-
-
 def scenario(
     question: Question,
     driving: Driving = AS_IT_IS,
     *,
     data: Data | None = None,
     trace: Trace | None = None,
-    placed: Callable[[Fault], Fault] = _anywhere,
+    placed: Callable[[Fault], Fault] = lambda fault: fault,
 ) -> Scenario:
     """The question's deployment on its first GPU type, under its load.
 

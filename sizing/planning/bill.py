@@ -22,7 +22,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payb
 from sizing.planning.cost import REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import Question, load_data, situation_of
+from sizing.question.question import Question, load_data
 from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
 from sizing.specs.errors import Fault, InputError, raise_any
@@ -410,7 +410,7 @@ def situation_of_rate(best: Answer, question: Question) -> Situation | None:
     if best.separate or best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
-    return situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
+    return question.service.situation(best.pool.replica.gpu_type.gpu, region(heaviest))
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:

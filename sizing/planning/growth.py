@@ -48,15 +48,10 @@ class Growing(NamedTuple):
 def months_between(start: date, end: date) -> float:
     """The months between two dates. The days of the last month count as a fraction, so growth is continuous."""
     whole = (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
-    if _same_day(start, whole) > end:
+    if months_later(start, whole) > end:
         whole -= 1
-    since, next_one = _same_day(start, whole), _same_day(start, whole + 1)
+    since, next_one = months_later(start, whole), months_later(start, whole + 1)
     return whole + (end - since) / (next_one - since)
-
-
-def months_later(start: date, months: int) -> date:
-    """The day on which `months` whole months from `start` are over."""
-    return _same_day(start, months)
 
 
 def paid_months(per_month: float, start: date, until: date) -> Iterator[tuple[float, float]]:
@@ -118,8 +113,8 @@ def _first(start: date, months: int) -> date:
     return date(start.year + years, month + 1, 1)
 
 
-def _same_day(start: date, months: int) -> date:
-    """The same day `months` later; the last day where that month is too short."""
+def months_later(start: date, months: int) -> date:
+    """The day on which `months` whole months from `start` are over; the last day where that month is too short."""
     first = _first(start, months)
     last = _first(start, months + 1) - timedelta(days=1)
     return first.replace(day=min(start.day, last.day))

@@ -18,7 +18,6 @@ from sizing.planning.provision import PlanAnswer, Provision
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import ROUNDING, reserve_of
 from sizing.question import demand as demands
-from sizing.question.question import situation_of
 from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.demand import Demand
 from sizing.specs.units import HOURS_PER_MONTH
@@ -142,7 +141,7 @@ def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertai
     best, question = answer.best, answer.outcome.question
     workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.pool.replica.gpu_type
     in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
-    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.pool.count))
+    situation = question.service.situation(gpu_type.gpu, region(in_flight / best.pool.count))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

@@ -14,12 +14,12 @@ from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
+from sizing.specs.bands import Corrections, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, raise_any
-from sizing.specs.gpu import Assumptions, Gpu, GpuType
+from sizing.specs.gpu import Assumptions, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import (
@@ -162,11 +162,6 @@ PARTS = {
     name: frozenset(field.name for field in fields(kind))
     for name, kind in (("service", Service), ("target", Target), ("rules", Rules), ("space", Space))
 }  # the names of the fields of each part
-
-
-def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
-    """The situation of a question on a GPU type; error bands are looked up by it."""
-    return question.service.situation(gpu, load)
 
 
 def load_data() -> Data:

@@ -114,6 +114,12 @@ def front_end(curves: Curves, rates: Rates) -> tuple[Queue, NDArray[np.bool_]]:
     return Queue(waits, curves.serial_s / (2 * (1 - waits)), (1 + 2 * waits) / 3), busy < 1
 
 
+def met_shares(rates: Rates) -> tuple[Array, Array]:
+    """The shares of requests that meet a step with prefill and a decode step as they come."""
+    share = np.minimum(rates.in_prefill, 1.0)
+    return share, (1 - share) * -np.expm1(-rates.decoding)
+
+
 def waits(curves: Curves, flow: Batching, rates: Rates, stable: NDArray[np.bool_]) -> Waits:
     """Waits of an arrival at a random time.
 
@@ -131,8 +137,7 @@ def waits(curves: Curves, flow: Batching, rates: Rates, stable: NDArray[np.bool_
     per_stage, more_s = rates.requests_per_s / flow.stages, rates.another_s
     load = np.minimum(per_stage * more_s, 1 - rates.decode_s / np.maximum(rates.step_s, TINY))
     load = np.clip(load, 0.0, HEAVIEST_LOAD)
-    share = np.minimum(rates.in_prefill, 1.0)
-    at_all = (1 - share) * -np.expm1(-rates.decoding)
+    share, at_all = met_shares(rates)
     shares = flow.sharing
     variance_s2 = more_s**2 * per_stage * rates.step_s / (1 - load**2)
     met_s = rates.chunk_s if flow.flat else rates.chunk_s + variance_s2 / rates.chunk_s
@@ -314,8 +319,7 @@ def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:
     An engine that plans ahead takes in a step those that came between the launches of the two steps before. The step before
     the request's own was decided when the request came: it has prefill if somebody came in the step before that.
     """
-    share = np.minimum(rates.in_prefill, 1.0)
-    decode_share = (1 - share) * -np.expm1(-rates.decoding)
+    share, decode_share = met_shares(rates)
     busy = share + decode_share
     step_s = busy / np.maximum(share / rates.chunk_s + decode_share / rates.decode_s, TINY)
     somebody = -np.expm1(-rates.requests_per_s * flow.chunks / flow.stages * busy * step_s)

@@ -136,11 +136,9 @@ def _sections(report: SettingsReport) -> Iterator[Section]:
         yield Table(OWN_COLUMNS, report.own, "/own")
 
 
-def _sections_of_all(report: KnownReport) -> Iterator[Section]:
-    yield Table(KNOWN_COLUMNS, report.options, "/options")
-
-
 document = partial(Document, sections=_sections, rows=lambda report: Rows(SettingRow._fields, report.settings))
 document_of_all = partial(
-    Document, sections=_sections_of_all, rows=lambda report: Rows(KnownRow._fields, report.options)
+    Document,
+    sections=lambda report: [Table(KNOWN_COLUMNS, report.options, "/options")],
+    rows=lambda report: Rows(KnownRow._fields, report.options),
 )

@@ -30,7 +30,6 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
-from sizing.question.question import situation_of
 from sizing.replica.timing import timed
 from sizing.report.parts import assumptions, bands, pools, quantities, screen, traffic
 from sizing.report.parts.assumptions import NO_ITL
@@ -260,7 +259,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     at = region(in_flight / scenario.deployed.count)
     paced = load.rate_per_s is not None or load.trace is not None
     offline = not paced and load.in_flight is None  # all at once
-    situation = situation_of(question, scenario.resolved.gpu_type.gpu, at)
+    situation = question.service.situation(scenario.resolved.gpu_type.gpu, at)
     situation = situation._replace(mode="offline" if offline else "served")
     if run.stable:
         likely = {band.metric: band for band in ranges(scenario, shelf.only(PublishedRuns))}

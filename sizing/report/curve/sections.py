@@ -184,7 +184,7 @@ def _points_table(record: CurveRecord) -> Table | None:
     latencies = [
         each._replace(
             heading=f"{each.heading} {statistic}",
-            of=partial(_latency, metric=each.key.removesuffix("_ms"), statistic=statistic),
+            of=partial(CurvePoint.latency, metric=each.key.removesuffix("_ms"), statistic=statistic),
         )
         for each in LATENCY_QUANTITIES
         for at in (limits[each.key.removesuffix("_ms")],)
@@ -197,10 +197,6 @@ def _points_table(record: CurveRecord) -> Table | None:
         in_words("mark", "", partial(_marked, demanded=_is_sized(record, line))),
     )
     return Table(columns, shown)
-
-
-def _latency(point: CurvePoint, metric: str, statistic: str) -> float | None:
-    return point.latency(metric, statistic)
 
 
 def _is_sized(record: CurveRecord, chosen: LineRecord) -> bool:

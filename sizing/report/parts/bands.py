@@ -11,7 +11,7 @@ from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
-from sizing.question.question import Question, situation_of
+from sizing.question.question import Question
 from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
@@ -87,7 +87,7 @@ def memory_logs(numbers: Iterable[Predicted]) -> str:
 
 def memory_situation(question: Question, replica: Replica) -> Situation:
     """The class of a replica's memory."""
-    return situation_of(question, replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
+    return question.service.situation(replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
 
 
 def of_memory(memory: MemoryUse, situation: Situation, *, stated: bool = False) -> Iterator[Predicted]:
@@ -116,7 +116,7 @@ def of_load(
     request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
-    here = situation_of(request, gpu, region(load.concurrency_per_replica))
+    here = request.service.situation(gpu, region(load.concurrency_per_replica))
     found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))}
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
@@ -135,7 +135,7 @@ def of_load(
             yield Predicted(f"throughput.{name}", value, of, here, waited, found.get(of))
     if best.pool.margin == 1.0 or request.target.amount is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
-        at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
+        at_most = request.service.situation(gpu, region(max(load.concurrency_per_replica, heaviest)))
         most = found.get("throughput")
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most, likely=most)
 
