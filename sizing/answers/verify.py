@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,10 +212,7 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = 
 
 def _served(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
     """The answer with a simulation of about `requests` requests, at the rate that serves the population of a demand."""
-
-    def drive(size: Answer) -> Answer:
-        return driven(size, question, requests, seed)
-
+    drive = partial(driven, question=question, requests=requests, seed=seed)
     return drive(answer) if question.target.population is None else at_population(answer, question.target, drive)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.measured import Measured
     from sizing.catalog.shelf import Found
     from sizing.question.names import Names
-    from sizing.question.question import Question, SeparatePools
+    from sizing.question.question import Question
     from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Metric, Workload
 
@@ -258,7 +258,7 @@ def _predicted(
 ) -> tuple[Question, Grid, Question | None]:
     """The question and grid to predict, and the question with a demand that options state; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
-    from sizing.question.ask import SEPARATE_PATH, with_origin
+    from sizing.question.ask import SEPARATE_PATH, decodes, separate_pools, with_origin
     from sizing.question.fields import options_of
     from sizing.question.names import look_up
     from sizing.question.question import load_data
@@ -271,7 +271,7 @@ def _predicted(
     names = look_up(None if found.faults else found.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
     asked = Part(lambda: _question(names, read), names.layers.by_field)
     gpu = Part(lambda: raise_any([NO_GPU] if filled["gpu"] is None and not (spec and spec.gpu) else []))
-    pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
+    pools = Part(lambda: separate_pools(names, (decodes,)), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, known, pooled=pools.value is not None))
     still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
     demanded = Part(lambda: None if asked.faults else _demanded(names, values, arrivals.value, read))
@@ -319,15 +319,6 @@ def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read:
     if arrivals == "closed":
         raise InputError("arrives at random, and a closed loop does not", field=stated, allowed="without --closed-loop")
     return resolved(names, workload, read, gpu_budget=None)
-
-
-def _pools(names: Names) -> SeparatePools | None:
-    """The separate pools of the question. Their drawing module is loaded only with pools."""
-    if names.workload.value.optimisations.disaggregate is None:
-        return None
-    from sizing.question.ask import decodes, separate_pools
-
-    return separate_pools(names, (decodes,))
 
 
 def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrivals) -> None:
