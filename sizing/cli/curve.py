@@ -91,7 +91,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.report.curve.sections import document, figure
 
     asked = _asking(workload, values)
-    found = record(_drawn(asked), asked.question, asked.grid, asked.measured, asked.demanded)
+    found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
     write(document(found), asked.format)
     picture = asked.own.picture
     if picture is not None and (drawn := figure(found)).series:

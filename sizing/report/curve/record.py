@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.answer import Outcome
 from sizing.answers.curve import Curve, CurveAxis
 from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
@@ -109,12 +110,11 @@ def record(
     question: Question | None,
     grid: Grid | None = None,
     measured: Measured | None = None,
-    demanded: Question | None = None,
 ) -> CurveRecord:
-    """The record of a curve with predicted lines on a grid, `measured` lines, or both; `demanded` has the demand of its answer."""
+    """The record of a curve with predicted lines on a grid, `measured` lines, or both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
-    unserved = demanded is not None and (found.sized is None or found.sized.answer is None)
+    unserved = found.sized is not None and found.sized.answer is None
     feasible = chosen is not None and not unserved
     return CurveRecord(
         inputs=_inputs(found, question, grid, measured),
@@ -135,15 +135,13 @@ def record(
             if line.cache_holds is not None
         ),
         assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
-        sized=None if demanded is None else _sized(found, demanded),
+        sized=None if found.sized is None else _sized(found.sized),
     )
 
 
-def _sized(found: Curve, demanded: Question) -> SizedFor:
-    best = None if found.sized is None else found.sized.answer
-    if best is None:
-        return SizedFor(demand(demanded), None, None)
-    return SizedFor(demand(demanded), best.gpus, best.pool.count)
+def _sized(outcome: Outcome) -> SizedFor:
+    best, asked = outcome.answer, demand(outcome.question)
+    return SizedFor(asked, None, None) if best is None else SizedFor(asked, best.gpus, best.pool.count)
 
 
 def _line(line: CurveLine) -> LineRecord:
