@@ -323,9 +323,10 @@ def _shape(c: CompareCandidate) -> str | None:
     return None if c.replicas is None else f"{c.replicas:,} x {c.sizes}"
 
 
+SURE = "gpus_sure"
 SCREEN = (
     quantities.GPUS,
-    Quantity("gpus_sure", "to be sure"),
+    Quantity(SURE, "sure"),
     Quantity("gpus_per_replaced_gpu", "for each"),
     quantities.GPU,
     quantities.WEIGHTS._replace(write=str.upper, shown="differs"),
@@ -378,6 +379,9 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     at_limits = (quantities.at_limit(each, at.statistic) for each, at in named)
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
     columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
+    if record.confidence is not None:
+        sure = f"{percent(record.confidence)} sure"
+        columns = tuple(each._replace(heading=sure) if each.key == SURE else each for each in columns)
     twice = {each.key for each, _ in percentiles} - {quantities.E2E.key}
     columns = tuple(c._replace(heading=f"mean {c.heading}") if c.key in twice else c for c in columns)
     if len({c.weight_precision for c in record.candidates}) > 1:

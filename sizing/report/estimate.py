@@ -32,7 +32,7 @@ from sizing.report.parts.figures import (
     users_of,
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
-from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortfall, unmet
+from sizing.report.parts.limiting import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
@@ -376,8 +376,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
-        runs = screen.similar(found.own, any_gpu=found.any_gpu)
-        yield Line(f"Prediction alone: {fewer}, enough in under half of {runs}")
+        alike = screen.similar(found.own, any_gpu=found.any_gpu)
+        yield Line(f"Prediction alone: {fewer}, enough in under half of {alike}")
 
 
 def _limited(record: Estimate) -> Iterator[LimitedLatency]:
@@ -389,12 +389,6 @@ def _limited(record: Estimate) -> Iterator[LimitedLatency]:
         band = record.bands.get(f"latency.{key}.{limit.statistic}")
         if value is not None and band is not None:
             yield LimitedLatency(key, limit.statistic, value, band)
-
-
-def nearest(record: Estimate) -> Facts:
-    """What makes the demand infeasible, and changes that would help."""
-    memory = () if record.memory is None else (screen.memory_line(record.memory, None, record.inputs.optimisations),)
-    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *screen.would_help(record.limiting.suggestions)))
 
 
 def is_demanded(demand: DemandInputs) -> bool:
@@ -458,7 +452,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield from (line._replace(spare=REPLICA_LAST if types else 0) for line in replica_lines(i))
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
-        yield from nearest(record).lines[said:]
+        of = () if record.memory is None else (screen.memory_line(record.memory, None, i.optimisations),)
+        yield from nearest(record.limiting, of)[said:]
         asked = any(i.serving[name] is not None for name in SIZES)
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)

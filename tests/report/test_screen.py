@@ -461,3 +461,12 @@ def test_a_setting_is_written_with_all_its_digits() -> None:
         "0.05",
         "14.9",
     ]
+
+
+def test_an_infeasible_budget_is_said_once_with_what_its_gpus_serve(capsys: Capture) -> None:
+    """The larger budget is in the verdict, with its nodes and cost, and no change repeats it."""
+    asked = ["-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--rps", "500", "--itl", "30ms"]
+    assert run(["estimate", *asked, "--gpus", "8", "--no-verify"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert " 8 GPUs serve " in said and said.count("the demand takes") == 2, "the headline, and the verdict"
+    assert "a larger budget" not in said and " nodes of 8, $" in said

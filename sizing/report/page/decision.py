@@ -14,7 +14,7 @@ from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import pools_words
 from sizing.report.parts.question import is_limited
-from sizing.report.parts.screen import PRICE, counted_runs
+from sizing.report.parts.screen import NO_LIMIT, PRICE, counted_runs
 from sizing.report.plan import plan_total, reserve_words
 from sizing.report.plan_record import PlanReport
 
@@ -36,7 +36,9 @@ def verdict(report: Report) -> PageVerdict:
             return PageVerdict(False, f"No: {'; '.join(plan.problems)}", (*lines, *(enough or plan.suggestions)))
         return PageVerdict(True, f"Yes: {_done(plan_total(plan), plan.gpus, estimate)}", lines)
     if d.feasible:
-        return PageVerdict(True, f"Yes: {_done(_counted(report), d.gpus, estimate)}", (f"{shape}, {checked}.",))
+        unlimited = () if is_limited(estimate.inputs.limits) else (f"{NO_LIMIT}.",)
+        done = _done(_counted(report), d.gpus, estimate)
+        return PageVerdict(True, f"Yes: {done}", (f"{shape}, {checked}.", *unlimited))
     if estimate.disaggregated is not None:
         return PageVerdict(False, "No: separate pools cannot serve this demand as asked", (estimate.disaggregated.why,))
     limiting = estimate.limiting

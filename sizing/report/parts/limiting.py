@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss, nearly_idle
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
+from sizing.formats.view import Line
 from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.report.parts.screen import MEASURE_FIRST, dollars
+from sizing.report.parts.screen import MEASURE_FIRST, dollars, would_help
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
@@ -291,3 +293,12 @@ def shortfall(limiting: Limiting, *, single: bool) -> str:
         f"{of_limit(value / limit - 1, 0.0)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
     )
     return f"{limit_words(limiting.limit, single=single)} is {over} its limit at the nearest layout"
+
+
+def nearest(limiting: Limiting, memory: Sequence[Line]) -> tuple[Line, ...]:
+    """What makes the demand infeasible, with lines on its `memory`, and changes that would help."""
+    found = helps = limiting.suggestions
+    if limiting.limit == "gpu_budget":  # whose detail names the larger budget
+        helps = tuple(each for each in found if not each.startswith(LARGER_BUDGET))
+    tried = would_help(helps) if helps or not found else ()
+    return (Line(limiting.detail, "Nearest"), *memory, *tried)

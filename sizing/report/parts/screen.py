@@ -26,6 +26,7 @@ OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
 MEASURE_FIRST = "measure one replica first (llmsize import, then llmsize calibrate)"
+NO_LIMIT = "No latency limit is set"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
@@ -179,7 +180,7 @@ def kept(limited: bool, verified: bool) -> str:
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
     if limited:
         return f"Every limit is kept, {how}"
-    return f"No latency limit is set; {'rate ' * verified}{how}"
+    return f"{NO_LIMIT}; {'rate ' * verified}{how}"
 
 
 def sure(
