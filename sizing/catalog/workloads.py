@@ -32,7 +32,7 @@ from sizing.specs.errors import (
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.values import Spec
-from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
+from sizing.specs.workload import MOST_GPU_TYPES, REPLACED_BY_PROFILE, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 READY = "a ready workload states all of them: llmsize workloads"
@@ -375,10 +375,11 @@ def _unknown(document: DataFile, names: Iterable[LookUp]) -> list[Fault]:
     faults: list[Fault] = []
     for at, stated, load in names:
         wrong: list[Fault] = []
-        if isinstance(stated, str) and stated.strip().lower() not in NOT_ONE:
+        listed = stated if isinstance(stated, list) and len(stated) <= MOST_GPU_TYPES else [stated]
+        texts = [name for name in listed if isinstance(name, str) and name.strip().lower() not in NOT_ONE]
+        for name in (part for text in texts for part in (text.split(",") if at[-1] == "gpu" else (text,))):
             with collected(wrong):
-                for name in stated.split(",") if at[-1] == "gpu" else (stated,):
-                    load(name.strip())
+                load(name.strip())
         faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
     return faults
 

@@ -224,7 +224,7 @@ def test_lengths_that_hardly_spread_keep_their_mean(std: float, longest: float, 
 )
 def test_an_extreme_of_a_workload_is_refused_with_its_line(line: str, tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
-    path.write_text(f"model: m\ntokens: {{isl: 10, osl: 10}}\n{line}\n")
+    path.write_text(f"model: llama-3.1-8b\ntokens: {{isl: 10, osl: 10}}\n{line}\n")
     with pytest.raises(InputError) as found:
         load_workload(str(path))
     assert f"{path}:3" in one_fault(found)
@@ -400,6 +400,8 @@ def test_a_gpu_named_again_and_again_counts_once() -> None:
 
 def test_more_gpu_types_than_exist_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
-    path.write_text("model: m\ntokens: {isl: 1, osl: 1}\ngpu: " + json.dumps([f"g{i}" for i in range(10_000)]))
+    path.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 1, osl: 1}\ngpu: " + json.dumps([f"g{i}" for i in range(10_000)])
+    )
     with pytest.raises(InputError, match=f"holds 10,000 names, at most {MOST_GPU_TYPES}"):
         validate(Workload, read_yaml(path))

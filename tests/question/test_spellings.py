@@ -91,7 +91,7 @@ def test_an_unknown_key_says_what_may_be_meant(tmp_path: Path) -> None:
 
 def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
     """Names are looked up although something else is wrong, and each fault says what to write."""
-    text = "model: lama-3.1-8b\ngpu: h999\nrps: '5'\nisl: 1000x\nosl: 2\nttft: p95 500ms\nprecision: awq\n"
+    text = "model: lama-3.1-8b\ngpu: [h100-sxm, h999]\nrps: '5'\nisl: 1000x\nosl: 2\nttft: p95 500ms\nprecision: awq\n"
     said = [
         "1: model: unknown model 'lama-3.1-8b'; allowed: a name that `llmsize models` shows, or the path of a file; did you mean llama-3.1-8b?",
         "2: gpu: unknown GPU 'h999'; allowed: a name that `llmsize gpus` shows, or the path of a file",
