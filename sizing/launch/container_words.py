@@ -28,6 +28,14 @@ def words_of(node: ManifestNode, charts: Charts) -> Iterator[Word]:
                 yield from _flag(key, value, node.line(name, key), off=name in charts.off)
 
 
+def not_written(node: ManifestNode, charts: Charts) -> Iterator[str]:
+    """Yield the assumption on each key that is false, for which a chart may write a flag or nothing."""
+    for name in charts.keyed.values():
+        for key, value in as_mapping(node.own.get(name) if name not in charts.off else None).items():
+            if value is False and key not in charts.no_flags:
+                yield f"{key}: false (line {node.line(name, key)}) is taken as no flag, as what the chart writes is not known"
+
+
 def _stated(node: ManifestNode) -> Iterator[Word]:
     for name in COMMANDS:
         value = node.own.get(name)

@@ -19,6 +19,7 @@ from sizing.catalog.shelf import only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell, unit
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
+from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, shared, use_of, visible
 from sizing.launch.flags import Dialect, Word
 from sizing.launch.identity import (
@@ -109,8 +110,10 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
 
 def _is_script(text: str, file: str) -> bool:
-    """Whether a text has a command that starts an engine and is no YAML, neither as a whole nor by its first line."""
+    """Whether a text is a script: by its name or first line, or as it starts an engine and is no YAML, neither as a whole nor by its first line."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    if file.endswith(shell.ENDINGS) or text.startswith("#!"):
+        return True
     if _KEYED.match(next(lines, "")) or not names_engine(text):
         return False
     try:
@@ -155,7 +158,8 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
         return read_text(str(path)) if path is not None and is_file(path) else None
 
     script = shell.script(text, asked.file, load=load)
-    found = list(_started(script))
+    found = list(_started(script, load))
+    raise_any(fault for each in found for fault in _closed(each, asked))
     for each in found:
         if each.replicas is None and len(found) > 1 and names_cards(each, asked.facts):
             each.replicas = 1
@@ -167,12 +171,14 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
-def _started(script: shell.ShellScript) -> Iterator[Container]:
-    """Yield what the commands of a script start. A fact in a comment holds for the next of them; some hold for all after it."""
+def _started(script: shell.ShellScript, load: shell.Load) -> Iterator[Container]:
+    """Yield what the commands of a script start, also by scripts beside it. A fact in a comment holds for the next of them; some hold for all after it."""
     used: set[Word] = set()
     for command in script.commands:
         said = {name: word for name, word in command.said.items() if name in shell.LASTING or word not in used}
-        container = started(command._replace(said=said), script.files)
+        scripts = [word.text for word in command.words if word.text.endswith(shell.ENDINGS)]
+        beside = {name: (text, OF_ITS_OWN) for name in scripts if (text := load(name)) is not None}
+        container = started(command._replace(said=said), {**beside, **script.files})
         if container is not None:
             used |= set(said.values())
             yield container
@@ -259,7 +265,9 @@ def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked:
             what = f"a condition decides whether the command of line {' or '.join(lines)} runs"
             if lines[0] == lines[1]:
                 what = f"a condition decides what the command of line {lines[0]} starts"
-            what += f": {_difference(read_[0].launched, read_[-1].launched)}{_set_apart(found[others[0]], later)}"
+            first = found[others[0]].command
+            what += f": {_difference(read_[0].launched, read_[-1].launched)}"
+            what += first.set_apart(later.command) if first and later.command else ""
             allowed = "the one that runs, in quotes or in a script of its own"
             faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
     raise_any(faults)
@@ -273,18 +281,6 @@ def _difference(one: Launched, other: Launched) -> str:
     unlike = {name: (first[name], second[name]) for name in first if first[name] != second[name] and name not in apart}
     said = {name: ["unset" if each is None else each for each in pair] for name, pair in unlike.items()}
     return ", ".join(f"{name} is {a} or {b}" for name, (a, b) in said.items())
-
-
-def _set_apart(one: Container, other: Container) -> str:
-    """The variables that branches set otherwise, and where; nothing where there are none."""
-    first, second = one.command, other.command
-    if first is None or second is None:
-        return ""
-    unlike = [name for name in first.variables if first.variables[name] != second.variables.get(name)]
-    places = {
-        name: dict.fromkeys(each.set_at[name] for each in (first, second) if name in each.set_at) for name in unlike
-    }
-    return "".join(f", as ${name} is set in {' or '.join(where)}" for name, where in places.items() if where)
 
 
 def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
 from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
-from sizing.launch.container_words import COMMANDS, parallel, unknown_sizes, words_of
+from sizing.launch.container_words import COMMANDS, not_written, parallel, unknown_sizes, words_of
 from sizing.launch.expansion import MOST_HELD, names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
@@ -203,6 +203,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(parallel(holders, stated, node.line(), charts))
     found.faults += unknown_sizes(node, charts) if service else ()
+    found.notes += not_written(node, charts)
     if node.of_compose:
         found.faults += (*_of_compose(node, found.variables), *compose.missing(node))
     else:

@@ -43,6 +43,7 @@ _ASSIGNED = re.compile(rf"\$\{{({NAME}):?=({OPERAND})\}}")  # in the arguments o
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 _END = re.compile(r"&&|\|\||[();|&]")
+_QUOTES = re.compile(r"\\.|['\"]|(?<![^\s;(&|])#.*")  # and what holds none: comments
 _GOES_ON = re.compile(r"\A\s*[^\s#].*(?:&&|\|)\s*\Z")  # a line whose last command has another after it
 _DECLARES = frozenset({"export", "readonly", "declare", "local", "typeset"})
 _STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
@@ -52,11 +53,14 @@ _LOADS, _SETS_NONE, MOST_LOADED = (
     4,
 )  # a virtual environment sets no flag; files load one another
 Load = Callable[[str], str | None]
-_FORGETS = frozenset({"unset", "read"})
+_FORGETS, _RECKONS, _RUNS_TEXT, _SETS = frozenset({"unset", "read"}), "let", "eval", "set"
+_CHANGED = re.compile(rf"({NAME})\s*(?:\+\+|--|[-+*/%]?=)")
+_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:\+\+|--|[-+*/%]?=(?!=)[^()]*)\s*\)\)")  # ((TP *= 2))
 _SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
 _OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
 _TURNS = frozenset({"else", "elif"})
 _RESERVED = _OPENS | _CLOSES | _TURNS | {"then", "do", "{", "}", "!", "time"}
+ENDINGS = (".sh", ".bash")  # of the names of scripts
 EXEC = "exec"  # a command that takes the place of its script
 
 
@@ -78,6 +82,12 @@ class ShellCommand(NamedTuple):
         """Whether a later command runs only where this one does not."""
         replaces = bool(self.words) and self.words[0].text == EXEC
         return replaces or any(self.branches.get(of, branch) != branch for of, branch in later.branches.items())
+
+    def set_apart(self, other: ShellCommand) -> str:
+        """The variables that are set otherwise for another command, and where, in words; nothing where there are none."""
+        unlike = [name for name, value in self.variables.items() if value != other.variables.get(name)]
+        where = {name: [each.set_at[name] for each in (self, other) if name in each.set_at] for name in unlike}
+        return "".join(f", as ${name} is set in {' or '.join(dict.fromkeys(at))}" for name, at in where.items() if at)
 
 
 class ShellScript(NamedTuple):
@@ -168,7 +178,7 @@ class _State:
     `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
     counts all of the script, and `steady` says that the command before it hardly fails. Of the blocks in `chosen` only that branch
     sets variables. `set_in` has the values that branches set, by variable and block. `loading` counts the files that
-    load one another, `reading` is the innermost, and `unread` is the last that is not here. `set_at` are the places that set variables. `outside` has the variables around each subshell.
+    load one another, `reading` is the innermost, and `unread` is the last that is not here. `set_at` are the places that set variables. `outside` has the variables around each subshell, and `arguments` those that the script sets itself.
     """
 
     file: str
@@ -180,6 +190,7 @@ class _State:
     unread: str | None = None
     set_at: dict[str, str] = field(default_factory=dict)
     set_in: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)
+    arguments: tuple[Word, ...] | None = None
     outside: list[tuple[int, dict[str, str], dict[str, str]]] = field(default_factory=list)
     chain: _Block | None = None
     unsure: dict[str, str] = field(default_factory=dict)
@@ -233,12 +244,26 @@ class _State:
             for word in plain[1:]:
                 self.variables.pop(word.text, None)
             return None
+        if first == _RECKONS:
+            self.variables |= {changed[1]: RECKONED for word in plain[1:] if (changed := _CHANGED.match(word.text))}
+            return None
         if part.items is not None and (match := _SET.fullmatch(plain[-1].text)):
             items = shlex.join(word.text for word in _split(part.items, self.variables))
             before = f"{self.variables.get(match[1], '')} " if match[2] else ""
             self._set(match, f"{before}{items}", plain[-1].line, under, doubt)
             return None
         words_ = tuple(_split(plain, self.variables))
+        if first == _SETS and (marks := [at for at, word in enumerate(words_) if word.text == "--"]):
+            self.arguments = words_[marks[0] + 1 :]
+            return None
+        if self.arguments is not None:
+            words_ = tuple(
+                each for word in words_ for each in (self.arguments if word.text in OWN_ARGUMENTS else (word,))
+            )
+        if first == _RUNS_TEXT and len(words_) > 1:
+            text = with_variables(" ".join(word.text for word in words_[1:]), self.variables)
+            found = [self.run(each) for each in _parts(_words(text, plain[0].line or 1, self.file), self.file)]
+            return next((each for each in found if each is not None), None)
         if first == ":":
             for name, value in (pair for word in words_ for pair in _ASSIGNED.findall(word.text)):
                 self.variables[name] = self.variables.get(name) or with_variables(value, self.variables)
@@ -343,11 +368,11 @@ def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
 
 def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
     """Yield the words of a command; a variable that holds several flags gives a word for each of them, as an array does."""
-    for word in command:
+    for number, word in enumerate(command):
         array = _ARRAY.fullmatch(word.text)
         whole = None if array else VARIABLE.fullmatch(word.text)
         held = variables.get(array[1], "") if array else with_variables(word.text, variables) if whole else ""
-        if held and (array or held.lstrip().startswith("-")):
+        if held and (array or number == 0 or held.lstrip().startswith("-")):
             yield from (Word(text, word.line) for text in (shlex.split(held) if array else held.split()))
         elif held or not (whole and whole["rule"] == "+"):
             yield word
@@ -360,11 +385,17 @@ def _commands(
     at = 0
     while at < len(lines):
         start, held, more = at, [lines[at]], _array_lines(lines, at)
+        quote = _quote_after(lines[at])
         while at + 1 < len(lines):
-            if held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
+            if quote:
+                quote = _quote_after(lines[at + 1], quote)
+            elif held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
                 held[-1] = held[-1][:-1]
+                quote = _quote_after(lines[at + 1])
             elif at - start >= more and not _GOES_ON.search(held[-1]):
                 break
+            else:
+                quote = _quote_after(lines[at + 1])
             at += 1
             held.append(lines[at])
         at += 1
@@ -378,6 +409,19 @@ def _commands(
             at = end + 1
             continue
         yield first_line + start, "\n".join(held)
+
+
+def _quote_after(line: str, quote: str = "") -> str:
+    """The quote that is open after a line, which begins within `quote`; empty for none."""
+    for found in _QUOTES.finditer(line):
+        sign = found[0]
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign.startswith("#"):
+            return ""
+        else:
+            quote = sign if sign in ("'", '"') else ""
+    return quote
 
 
 def _array_lines(lines: list[str], at: int) -> int:
@@ -397,6 +441,7 @@ def _array_lines(lines: list[str], at: int) -> int:
 
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
     """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
+    command = _CHANGES.sub(rf"\1={RECKONED}", command)
     for _ in range(MOST_INSIDE):
         command, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), command)
         if not count:

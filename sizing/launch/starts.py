@@ -17,6 +17,7 @@ from sizing.specs.errors import InputError, nearest
 from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
+NO_IMAGE = ("-", "/", ".", "~", "$")  # how flags and paths begin
 GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
 MOST_SCRIPTS = 4  # that run one another
@@ -154,7 +155,7 @@ def unread_script(container: Container) -> Word | None:
     run = next((each for each in texts if each.text.rpartition("/")[2] not in RUN_BY and each.text[:1] != "-"), None)
     if (
         run is None
-        or not run.text.endswith((".sh", ".bash"))
+        or not run.text.endswith(shell.ENDINGS)
         or {run.text, run.text.rpartition("/")[2]} & container.files.keys()
     ):
         return None
@@ -185,13 +186,14 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:
         return found if engine_of(found) else None
-    images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _runs(word.text))
-    at = next(images, None)
-    if at is None:
+    images = [at for at, word in enumerate(words) if not word.text.startswith(NO_IMAGE) and _runs(word.text)]
+    if not images:
         return None
+    tagged = (at for at in images if set(words[at].text) & set("/:") and ":/" not in words[at].text)
+    at = next(tagged, images[0])  # else a name of the container or of a volume would do
     found.image, found.words, found.lines["image"] = words[at].text, words[at + 1 :], words[at].line
     _given(found, [word.text for word in words[:at]])
-    return found
+    return found if engine_of(found) or unread_script(found) else None
 
 
 def _given(found: Container, words: Sequence[str]) -> None:

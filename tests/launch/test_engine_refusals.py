@@ -106,6 +106,12 @@ def test_an_unknown_flag_is_one_fault(text: str, near: str, tmp_path: Path) -> N
         f"(\nTP=4\nexport TP\n)\n{SERVE} -tp ${{TP:-2}}",
         f"MODEL={MODEL}\nvllm serve $MODEL --served-model-name ${{MODEL##*/}} -tp 2 # of two",
         f"TP=2 # a | b\n{SERVE} -tp $TP",
+        f"TP=2\nif (( TP == 8 )); then echo wide; fi\n{SERVE} -tp $TP",
+        f"set -- -tp 2\n{SERVE} $@",
+        f'CMD="{SERVE}"\nCMD+=" -tp 2"\n$CMD',
+        f'CMD="{SERVE}"\nTP=8\neval "TP=2"\neval "$CMD -tp $TP"',
+        f"bash -c '\n  # it\n  {SERVE} \\\n    -tp 2\n'\n",
+        f'bash -c "{SERVE} \\\n  -tp 2"',
     ],
 )
 def test_a_script_is_expanded_as_a_shell_does_it(script: str, tmp_path: Path) -> None:
@@ -148,3 +154,26 @@ def test_a_layout_that_the_heads_refuse_is_told_beside_missing_gpus(tmp_path: Pa
     (found,) = check(written(tmp_path, text), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
     failed = {each.rule: each.message for each in found.findings if each.level == "error"}
     assert failed["layout"] == "64 attention heads are not divisible by TP3" and "reserve 2" in failed["gpus"]
+
+
+@pytest.mark.parametrize("change", ["let TP=TP*2", "((TP *= 2))", "(( TP++ ))", "TP=$(nproc --all)"])
+def test_what_a_script_reckons_as_it_runs_is_not_taken_from_before(change: str, tmp_path: Path) -> None:
+    (told,) = faults(written(tmp_path, f"TP=2\n{change}\n{SERVE} -tp $TP", "run.sh"), ON)
+    assert "known only as the script runs" in told
+
+
+def test_scripts_run_one_another(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text(f'exec {SERVE} "$@"\n')
+    found = only(existing(written(tmp_path, "#!/bin/sh\n./serve.sh -tp 2\n", "run.sh"), ON))
+    assert (found.launched.serving.tp, found.line("command")) == (2, 2)
+    docker = f"docker run -v $PWD/vllm:/vllm -v vllm:/data --name vllm --gpus all {IMAGE} "
+    (told,) = faults(written(tmp_path, f"{docker} bash /other.sh", "run.sh"), ON._replace(engine=None))
+    assert "runs /other.sh, which is not here" in told
+    found = only(existing(written(tmp_path, f"{docker} --model {MODEL}", "run.sh"), ON._replace(engine=None)))
+    assert found.launched.serving.engine == "vllm:0.19.0"
+
+
+def test_a_key_of_a_chart_that_is_false_is_told(tmp_path: Path) -> None:
+    text = f"modelSpec: [{{name: a, modelURL: {MODEL}, replicaCount: 1, vllmConfig: {{enablePrefixCaching: false}}}}]"
+    found = only(existing(written(tmp_path, text), ON._replace(replicas=None)))
+    assert any(note.startswith("enablePrefixCaching: false (line 1) is taken as no flag") for note in found.assumed)
