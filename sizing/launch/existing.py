@@ -110,12 +110,12 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
 
 def _is_script(text: str, file: str) -> bool:
-    """Whether a text is a script: by its name or first line, or as it starts an engine and is no YAML, neither as a whole nor by its first line."""
+    """Whether a text is no YAML by its first line, and a script by its name, or by a command that starts an engine in what is no YAML as a whole."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-    if file.endswith(shell.ENDINGS) or text.startswith("#!"):
-        return True
-    if _KEYED.match(next(lines, "")) or not names_engine(text):
+    if _KEYED.match(next(lines, "")):
         return False
+    if not names_engine(text):
+        return file.endswith(shell.ENDINGS) or text.startswith("#!")
     try:
         return not any(isinstance(each.data, dict) for each in documents(text, file))
     except InputError:
