@@ -20,6 +20,7 @@ from sizing.question.fields import (
     Field,
     named,
     with_help,
+    without,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ POLICY_OPTIONS = (
 )  # fmt: skip
 # The demand and its limits, in place of a workload or over it.
 ASKED_OPTIONS = (
-    *(option for option in DEMAND_OPTIONS if option.field is not None),
+    *without(DEMAND_OPTIONS, "gpus"),
     *named(OPTIMISATION_OPTIONS, "think_time", "images"),
     *PEAK_OPTIONS,
     *LIMIT_OPTIONS,

@@ -54,7 +54,7 @@ def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], op
         "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
     })  # fmt: skip
     workload = asked.model_copy(update={
-        "model": served.model, "gpu": (served.gpu,), "precision": served.precision or found.precision,
+        "model": served.model, "gpu": (served.gpu,), "gpus": None, "precision": served.precision or found.precision,
         "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
         "optimisations": optimisations if optimisations.asked() else Optimisations(),
     })  # fmt: skip

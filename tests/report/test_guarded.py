@@ -27,7 +27,9 @@ def test_a_name_is_no_markup() -> None:
 
 def test_very_many_faults_are_ten_and_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "many.yaml"
-    path.write_text("model: llama-3.1-8b\ntokens: {isl: 1, osl: 1}\n" + "".join(f"key{index}: 1\n" for index in range(1000)))
+    path.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 1, osl: 1}\n" + "".join(f"key{index}: 1\n" for index in range(1000))
+    )
     assert run(["estimate", str(path), "-g", "h100-sxm"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11 and lines[-1] == "llmsize: and 990 more faults"
