@@ -272,8 +272,9 @@ def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
     def kernel(line: Mapping[str, str]) -> ExpertKernel:
         flags = {name: line[name] == "yes" for name in ("gated", "routes")}
         texts = {name: line[name] for name in ("ranks", "rule")}
+        shapes = tuple(line["shapes"].split() if "x" in line["shapes"] else ())  # otherwise how many were measured
         numbers = {name: float(line[name]) for name in _OF_EXPERTS}
-        return _kernel(ExpertKernel, line, only(MeasuredKernels).experts, **flags, **texts, **numbers)
+        return _kernel(ExpertKernel, line, only(MeasuredKernels).experts, shapes=shapes, **flags, **texts, **numbers)
 
     return tuple(map(kernel, _lines(architecture)))
 

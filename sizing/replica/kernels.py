@@ -313,7 +313,9 @@ class Kernels:
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
         quick, formats = self.settings.quick_experts, self._expert_formats()
         of = quick.rows_of if quick and self.shard.layout.dp == 1 and formats[0] in quick.formats else self.engine
-        return self._rows.experts(formats, routed, of, self.settings.one_expert_kernel)
+        layout = self.shard.layout
+        shape = f"{routed.inputs:.0f}x{routed.width * layout.tp * layout.dp / layout.ep:.0f}"
+        return self._rows.experts(formats, routed, of, shape, self.settings.one_expert_kernel)
 
     def _expert_formats(self) -> tuple[str, ...]:
         """The formats whose measured kernels may time the experts: their own first, then the stand-ins."""

@@ -169,17 +169,17 @@ class KernelRows:
         return 0 if engine == (wanted or self.engine) else (1 if engine == "any" else 2)
 
     def experts(
-        self, wanted: tuple[str, ...], routed: Routed, engine: str, one_kernel: bool = False
+        self, wanted: tuple[str, ...], routed: Routed, engine: str, shape: str, one_kernel: bool = False
     ) -> ExpertKernel | None:
         """The measured kernel of experts, on this GPU or else on another of its architecture; that of `engine` before
-        others. With `one_kernel`, one rank runs that of several.
+        others, and one for this `shape` alone before others of an engine. With `one_kernel`, one rank runs that of several.
         """
         ranks = 2 if one_kernel else routed.ranks
-        key = ("experts", wanted, engine, routed.gated, ranks > 1, routed.dispatch)
+        key = ("experts", wanted, engine, shape, routed.gated, ranks > 1, routed.dispatch)
         if key not in self.picked:
             every = profiles.expert_kernels(self.gpu.architecture)
-            rows = [row for row in every if row.precision in wanted]
-            fitting = [row for row in rows if row.follows(routed.dispatch) and row.gated == routed.gated]
+            rows = [row for row in every if row.precision in wanted and shape in (row.shapes or (shape,))]
+            fitting = [row for row in rows if row.ranks == routed.dispatch and row.gated == routed.gated]
             fitting = fitting or [row for row in rows if row.runs(routed.gated, ranks)]
             rows = fitting or [row for row in rows if row.runs(True, ranks)]
             if not rows:
@@ -190,6 +190,7 @@ class KernelRows:
                     wanted.index(row.precision),
                     row.gpu != self.card,
                     self._engine_rank(row.engine, engine),
+                    not row.shapes,
                 ),
             )
             self.picked[key] = self._carried(best)

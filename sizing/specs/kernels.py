@@ -50,13 +50,15 @@ class ExpertKernel(MeasuredKernel):
     """A kernel of fused experts, with its constants: us, us per value, us per pair and value, shares of peaks, rows.
 
     `ranks` is `one`, `several` or `any`, or names the all-to-all before the kernel. `routes`: the kernel finds each token's
-    experts itself. `rule` names how rows are cut into tiles.
+    experts itself. `rule` names how rows are cut into tiles. `shapes` are the inputs x width of whole experts for which alone
+    the engine runs the kernel; empty for a kernel of any shape.
     """
 
     gated: bool
     ranks: str
     routes: bool
     rule: str
+    shapes: tuple[str, ...]
     t0_us: float
     t1_us: float
     local_us: float
@@ -75,10 +77,6 @@ class ExpertKernel(MeasuredKernel):
     def runs(self, gated: bool, ranks: int) -> bool:
         """Whether the kernel was measured with this kind of experts and on this number of ranks."""
         return self.gated == gated and self.ranks in ("any", "one" if ranks == 1 else "several")
-
-    def follows(self, dispatch: str | None) -> bool:
-        """Whether the kernel was measured behind the all-to-all `dispatch`."""
-        return self.ranks == dispatch
 
 
 Knots = Annotated[tuple[float, ...], Field(min_length=2)]

@@ -42,6 +42,16 @@ def of_layer(
     return {o.name: (o, float(kernels.seconds(o))) for o in found if o.count == 58}
 
 
+@pytest.mark.parametrize("layout", [Layout(tp=4), Layout(tp=8, ep=8)], ids=["tp", "ep"])
+@pytest.mark.parametrize(("name", "kernel"), [("minimax-m2.5", "triton"), ("qwen3-235b-a22b", "trtllm")])
+def test_a_shape_that_an_engine_runs_by_another_kernel_is_timed_by_it(name: str, kernel: str, layout: Layout) -> None:
+    """SGLang on Blackwell, by aiconfigurator's table: 3072 x 1536 in FP8 is Triton's, 4096 x 1536 is TRTLLM's."""
+    kernels = kernels_for(real_model(name), real_gpu("b200"), layout, precision_name="fp8_block", engine="sglang:0.5.9")
+    experts = [o for o in operations.split_body(kernels.shard, 8.0) if o.rule == "moe"]
+    (choice,) = kernels.choices(experts).values()
+    assert kernel in choice.row.kernel
+
+
 # --- imbalance ----------------------------------------------------------------------------------------------------
 
 
