@@ -310,7 +310,8 @@ def met_of(curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt:
         met = _runs_met(curves, flow, rates, wait)
     else:
         met = _prompts_met(curves, flow, rates, wait, by_prompt, seen_s)
-    return replace(met, most_s=np.minimum(met.most_s, (np.asarray(flow.slots) - 1) * met.each_s))
+    others = np.minimum(flow.slots, MOST_SLOTS) - 1
+    return replace(met, most_s=np.minimum(met.most_s, others * np.maximum(met.each_s, 0.0)))
 
 
 def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:

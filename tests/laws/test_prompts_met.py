@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from builders import ask, data, option, real_model
 
+import sizing
+from sizing.answers.search import search
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import Traffic, simulate
+from sizing.question.question import load_data
 from sizing.replica import replica as candidates
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.points import PERCENTILES
@@ -108,3 +111,21 @@ def test_few_tokens_have_the_mean_and_percentiles_of_the_simulator(
         for name, beside in BESIDE.items():
             low_s, high_s = np.quantile(itl_s, [PERCENTILES[name] - beside, PERCENTILES[name] + beside])
             assert low_s * (1 - TOLERANCE) <= closed[name] <= high_s * (1 + TOLERANCE), (share, name)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_nothing_is_met_in_less_than_no_time() -> None:
+    """Few tokens in steps of prompts alone, with drafts: what a prompt adds may round below nothing, with 53,295 slots."""
+    question = sizing.ask(
+        model="deepseek-v3",
+        gpu="h100-sxm",
+        engine="sglang",
+        precision="fp8",
+        isl=131,
+        osl=3,
+        concurrency=204,
+        speculative="eagle3:3@0.8/0.7/0.6",
+        lora="16x32",
+    )
+    for each in search(question, load_data()).answers:
+        assert 0 < each.latency_s("itl")["mean"] < each.latency_s("e2e")["mean"]
