@@ -27,7 +27,7 @@ READ = {
     "gpu": ("specs.gpu", "Gpu"),
     "model": ("catalog.models", "ModelFile"),
     "engine": ("specs.engine", "Engine"),
-    "server": ("specs.server", "Server"),
+    "server": ("specs.prices", "Server"),
     "deployment": ("specs.launch", "DeploymentFile"),
 }
 # Results that --json prints: the records of each command.
