@@ -40,7 +40,7 @@ class ReadArgs:
     `open` are terms that the arguments leave to the engine, such as a length of `auto`. `again` are terms stated again with
     another value; the last value counts, as in the engines. `passed` are flags that were skipped, as the user says that they
     change nothing. `words` are the engine's own words for terms that have a list of them. `unmodelled` are flags and keys whose
-    effect is not predicted.
+    effect is not predicted, `recalled` those whose effect is known from memory alone.
     """
 
     model: StatedTerm | None = None
@@ -51,6 +51,7 @@ class ReadArgs:
     passed: set[str] = field(default_factory=set)
     words: dict[Term, StatedTerm] = field(default_factory=dict)
     unmodelled: list[StatedTerm] = field(default_factory=list)
+    recalled: list[StatedTerm] = field(default_factory=list)
 
     def under(self, file: ReadArgs) -> None:
         """Add the terms of a settings file; the command's own flags take precedence."""
@@ -62,6 +63,7 @@ class ReadArgs:
         self.passed |= file.passed
         self.words = {**file.words, **self.words}
         self.unmodelled += file.unmodelled
+        self.recalled += file.recalled
 
 
 class Source(NamedTuple):
@@ -277,6 +279,8 @@ class _Reader:
             return
         if row.values:
             if written in (ours := row.ours):
+                if row.recalled:
+                    self.found.recalled.append(StatedTerm(written, place.line, place.name))
                 self._take(row.term, True if row.states_on else ours[written], place)
                 return
             known = [*ours, *row.unknown]

@@ -47,6 +47,8 @@ OWN = "deployments"  # the key of this project's own form
 REDUNDANT = "redundant_experts"  # changes nothing of a model without experts, as expert parallelism does
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
+NOT_MODELLED = "is not modelled: steps beyond it are slower than predicted"
+RECALLED = "is taken as no CUDA graphs, from memory of the engine and no source"
 ONE_START = "the command is started once: nothing says how many replicas run"
 ASKED_FOR = (
     ("the model", "-m MODEL"),
@@ -378,8 +380,9 @@ def _existing(container: Container, asked: Asked) -> Existing:
     drafts = container.drafts or Word("", line)
     spoken = with_acceptance(launched.speculative, drafts.text or None, (asked.file, drafts.line))
     launched = launched.model_copy(update={"speculative": spoken})
-    unmodelled = map(_unmodelled, args.value.unmodelled)
-    said_ = (dialect.value[1], *container.notes, _stored(launched, args.value, model.value), *unmodelled)
+    unmodelled = map(partial(_doubted, NOT_MODELLED), args.value.unmodelled)
+    recalled = map(partial(_doubted, RECALLED), args.value.recalled)
+    said_ = (dialect.value[1], *container.notes, _stored(launched, args.value, model.value), *unmodelled, *recalled)
     notes = tuple(note for note in said_ if note)
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
@@ -407,9 +410,9 @@ def _stored(launched: Launched, args: ReadArgs, model: FoundModel | None) -> str
     return None
 
 
-def _unmodelled(stated: StatedTerm) -> str:
+def _doubted(what: str, stated: StatedTerm) -> str:
     where = "" if stated.line is None else f" (line {stated.line})"
-    return f"{stated.flag} {stated.value}{where} is not modelled: steps beyond it are slower than predicted"
+    return f"{stated.flag} {stated.value}{where} {what}"
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm, str]]:

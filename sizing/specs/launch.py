@@ -55,7 +55,7 @@ class EngineFlag(Spec):
     engine's words, `also` maps other engine words to ours, `unknown` lists words that leave the term open, `unread` says what words do that are not predicted, and `choices` the only numbers that a flag takes. `key` is the place
     in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
     flag is on if its key is null. A flag with `bare` may have the value of its key alone in place of the object. With `states_on`
-    the words in `values` switch the term on. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
+    the words in `values` switch the term on. What a `recalled` one does, and from which version on, is from memory. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
     precision that it makes of 16-bit weights while it loads, `any_format` those that read a quantised checkpoint of any format.
     """
 
@@ -77,6 +77,7 @@ class EngineFlag(Spec):
     absent: Flag = False
     bare: Flag = False
     states_on: Flag = False
+    recalled: Flag = False
     read_only: Flag = False
     since: Text = "0.1"
     until: Text | None = None

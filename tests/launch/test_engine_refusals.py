@@ -177,3 +177,9 @@ def test_a_key_of_a_chart_that_is_false_is_told(tmp_path: Path) -> None:
     text = f"modelSpec: [{{name: a, modelURL: {MODEL}, replicaCount: 1, vllmConfig: {{enablePrefixCaching: false}}}}]"
     found = only(existing(written(tmp_path, text), ON._replace(replicas=None)))
     assert any(note.startswith("enablePrefixCaching: false (line 1) is taken as no flag") for note in found.assumed)
+
+
+@pytest.mark.parametrize(("flag", "from_memory"), [("-O0", True), ("-O3", False), ("--enforce-eager", False)])
+def test_what_is_known_from_memory_alone_is_told(flag: str, from_memory: bool) -> None:
+    found = only(existing(f"{SERVE} -tp 4 {flag}", ON))
+    assert any("from memory" in note for note in found.assumed) is from_memory
