@@ -234,17 +234,17 @@ def served(found: ConfidentSize, limited: bool, without: float | None) -> Iterat
 
     `without` is the rate without a confidence, where one was asked for.
     """
-    keep, more = KEEP[kept_by_runs(limited, True)], ""
     if found.chance is None:
         yield Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}")
         return
+    rate, users, share = found.requests_per_s_sure, found.users_sure, percent(found.confidence)
+    more, people = "", f", or {users:,} users," if users else ""
     if without is not None:
         more = f"; {number(without)} requests/s without --confidence"
     elif found.chance < found.confidence:
-        rate, users = found.requests_per_s_sure, found.users_sure
-        sure = "no rate" if rate is None else f"{number(rate)} requests/s" + f", or {users or 0:,} users" * bool(users)
-        more = f"; at least {percent(found.confidence)}: {sure}"
-    yield Line(f"{percent(found.chance)} of {similar(found.own, any_gpu=found.any_gpu)} {keep}{more}")
+        more = f"; no rate in {share}" if rate is None else f", {number(rate)} requests/s{people} in {share} or more"
+    keeps = "The limits hold at this rate" if limited else "This rate is kept"
+    yield Line(f"{keeps} in {percent(found.chance)} of {similar(found.own, any_gpu=found.any_gpu)}{more}")
 
 
 def similar(own: bool, *, any_gpu: bool) -> str:
