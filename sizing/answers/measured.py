@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
@@ -119,7 +119,7 @@ def _with_load(rows: Sequence[MeasuredRow], file: str) -> list[MeasuredRow]:
 
 def _conditions(
     wanted: Filter,
-) -> Iterable[tuple[str, Callable[[MeasuredRow], Any], dict[str, Sequence[Any]]]]:
+) -> Iterable[tuple[str, Callable[[MeasuredRow], object], dict[str, Sequence[object]]]]:
     """Yield the columns that are asked for, the value of a row, and the accepted values by the text that asks for them."""
     if wanted.model is not None:
         yield "model", lambda row: model_key(row.model), {wanted.model: [model_key(wanted.model)]}

@@ -453,8 +453,8 @@ class Target:
     @property
     def unsized(self) -> "Target":
         """The target without confidence and with a demand of 1: all that the capacity of a replica depends on."""
-        amount: dict[str, Any] = {name: 1 for name in AMOUNTS if getattr(self, name) is not None}
-        return replace(self, confidence=None, **amount)
+        rate, in_flight, people = (None if getattr(self, name) is None else 1 for name in AMOUNTS)
+        return replace(self, confidence=None, requests_per_s=rate, concurrency=in_flight, population=people)
 
     @property
     def unit(self) -> str:
