@@ -260,9 +260,13 @@ class _State:
             words_ = tuple(
                 each for word in words_ for each in (self.arguments if word.text in OWN_ARGUMENTS else (word,))
             )
+        if first == _RUNS_TEXT and len(words_) > 1 and self.loading >= MOST_LOADED:
+            raise InputError(f"more than {MOST_LOADED} texts run one another", file=self.file, line=plain[0].line)
         if first == _RUNS_TEXT and len(words_) > 1:
+            self.loading += 1
             text = with_variables(" ".join(word.text for word in words_[1:]), self.variables)
             found = [self.run(each) for each in _parts(_words(text, plain[0].line or 1, self.file), self.file)]
+            self.loading -= 1
             return next((each for each in found if each is not None), None)
         if first == ":":
             for name, value in (pair for word in words_ for pair in _ASSIGNED.findall(word.text)):

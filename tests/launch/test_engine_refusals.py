@@ -183,3 +183,9 @@ def test_a_key_of_a_chart_that_is_false_is_told(tmp_path: Path) -> None:
 def test_what_is_known_from_memory_alone_is_told(flag: str, from_memory: bool) -> None:
     found = only(existing(f"{SERVE} -tp 4 {flag}", ON))
     assert any("from memory" in note for note in found.assumed) is from_memory
+
+
+@pytest.mark.parametrize("script", ["X='eval $X$X'\neval $X", "eval " * 2_000])
+def test_texts_that_run_one_another_without_end_are_a_fault(script: str, tmp_path: Path) -> None:
+    (told,) = faults(written(tmp_path, f"{script}\n{SERVE} -tp 2", "run.sh"), ON)
+    assert "texts run one another" in told
