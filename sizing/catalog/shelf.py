@@ -9,7 +9,9 @@ other name the first two lines (name and aliases) of each file in the folder are
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -18,7 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.configuration import user_folder
 from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, is_file, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.values import OneFile
@@ -31,7 +32,20 @@ _LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
 _SEPARATORS = re.compile(r"[\s_:-]+")
 MOST_LISTED, MOST_LIKELY = 6, 3  # names listed that match, names suggested
 LEAST_BEGINNING = 3  # fewest characters with which a name can be abbreviated
+PROGRAM = "llmsize"
+FOLDER_VARIABLE = "LLMSIZE_HOME"  # the user's folder
 YAML_SUFFIXES = (".yaml", ".yml")
+
+
+def user_folder() -> Path:
+    """The user's folder: LLMSIZE_HOME, otherwise the platform's folder for settings (XDG_CONFIG_HOME, ~/.config)."""
+    stated = os.environ.get(FOLDER_VARIABLE)
+    if stated:
+        return expanded(stated)
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or expanded("~/AppData/Roaming")) / PROGRAM
+    usual = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or expanded(usual)) / PROGRAM
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,29 @@
 """Settings: values of options from files and the environment, used where neither a workload nor an option states them.
 
 From lowest to highest priority: defaults of program and engine, the user's file, the project's file, the environment, the
-workload, `--set`, options. Files and environment use an option's long name: `max_utilisation`, `LLMSIZE_MAX_UTILISATION`.
+workload, `--set`, options. A project has `llmsize.yaml`, or `[tool.llmsize]` in `pyproject.toml`; of the working folder and those
+above it, the first with either file is used. Files and environment use an option's long name: `max_utilisation`, `LLMSIZE_MAX_UTILISATION`.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing.catalog.configuration import FILE_VARIABLE, FOLDER_VARIABLE, SettingsFile, settings_files
+from sizing.catalog.files import DataFile, expanded, is_file, read_text, read_yaml
+from sizing.catalog.shelf import FOLDER_VARIABLE, PROGRAM, user_folder
 from sizing.question.fields import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
-from sizing.specs.errors import Fault, collected, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
+NAME, PYPROJECT = "llmsize.yaml", "pyproject.toml"
+FILE_VARIABLE = "LLMSIZE_CONFIG"  # one file instead of the user's and the project's
+NO_FILE = "none"
+USER, PROJECT = "user file", "project file"
 PREFIX = "LLMSIZE_"
 ENVIRONMENT = "environment"
 # Options that exclude each other: a setting does not count where an option of the same group is given.
@@ -28,6 +36,13 @@ EXCLUDING = (
 # Parts of a workload that are replaced as a whole.
 WHOLE_PARTS = ("demand", "optimisations.prefix")
 OF_WORKLOAD = {"precision": "precision"}  # options that take a list where a workload states one value
+
+
+class SettingsFile(NamedTuple):
+    """A settings file and its layer: user or project."""
+
+    layer: str
+    document: DataFile
 
 
 class Setting(NamedTuple):
@@ -205,3 +220,85 @@ def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) ->
     by_flag = {field.flags[0]: places[field.name] for field in fields if field.name in places}
     named = [by_flag.get(flag, flag) for flag in fault.field.split(", ")]
     return replace(fault, field=", ".join(named))
+
+
+def settings_files(folder: Path) -> tuple[SettingsFile, ...]:
+    """The settings files for a working folder, the user's file first. Raises InputError if one cannot be read."""
+    stated = stated_file()
+    if stated is not None:
+        if stated == NO_FILE:
+            return ()
+        try:
+            return (SettingsFile(PROJECT, _read(expanded(stated))),)
+        except InputError as error:
+            missing = [Fault(f"{f.file}: {f.message}", field=FILE_VARIABLE, nearest=f.nearest) for f in error.faults]
+            raise InputError(error.faults if is_file(expanded(stated)) else missing) from None
+    own, project = user_folder() / NAME, project_file(folder)
+    files = [(USER, own)] if is_file(own) else []
+    if project is not None and not (files and project.samefile(own)):
+        files.append((PROJECT, project))
+    return tuple(SettingsFile(layer, _read(path)) for layer, path in files)
+
+
+def stated_file() -> str | None:
+    """The file that LLMSIZE_CONFIG names; `none` if no file should be read; None if the variable is not set."""
+    stated = os.environ.get(FILE_VARIABLE)
+    return NO_FILE if stated is not None and stated.strip().lower() in ("", NO_FILE) else stated
+
+
+def project_file(folder: Path) -> Path | None:
+    """The project's settings file in the nearest folder, from `folder` upwards; None if there is none."""
+    for each in (folder, *folder.parents):
+        if is_file(each / NAME):
+            return each / NAME
+        if is_file(each / PYPROJECT) and _has_table(each / PYPROJECT):
+            return each / PYPROJECT
+    return None
+
+
+def _has_table(path: Path) -> bool:
+    """Whether a pyproject.toml has settings of this program. False if it cannot be read: other tools will report that."""
+    import tomllib
+
+    try:
+        text = read_text(path)
+        tool = tomllib.loads(text).get("tool") if PROGRAM in text else None
+        return isinstance(tool, dict) and PROGRAM in tool
+    except tomllib.TOMLDecodeError:
+        return re.search(rf"^\s*\[\s*tool\s*\.\s*{PROGRAM}\b", text, re.MULTILINE) is not None
+    except InputError:
+        return False
+
+
+def _read(path: Path) -> DataFile:
+    """Read the settings of a file. A file with only comments gives an empty mapping."""
+    if path.suffix.lower() == ".toml":
+        return _read_toml(path)
+    if all(not line.strip() or line.lstrip().startswith("#") for line in read_text(path).splitlines()):
+        return DataFile({}, str(path), "")
+    return read_yaml(path)
+
+
+def _read_toml(path: Path) -> DataFile:
+    import tomllib
+
+    text = read_text(path)
+    try:
+        table: Any = tomllib.loads(text).get("tool", {}).get(PROGRAM, {})
+    except (tomllib.TOMLDecodeError, AttributeError) as error:
+        raise InputError(f"is not valid TOML: {error}", file=str(path)) from None
+    if not isinstance(table, dict):
+        raise InputError("must be a table of settings", file=str(path), field=f"tool.{PROGRAM}")
+    return DataFile(table, str(path), _keys_of(text))
+
+
+def _keys_of(text: str) -> str:
+    """The keys of the program's TOML table as YAML text, each on its own line, so that faults get line numbers."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        if header is not None:
+            inside = re.sub(r"[\s\"']", "", header[1]) == f"tool.{PROGRAM}"
+        key = re.match(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*=""", line) if inside and header is None else None
+        lines.append(f"{key[1]}: x" if key is not None else "")
+    return "\n".join(lines)

@@ -10,7 +10,7 @@ from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
 from sizing.catalog.measured import LeftOut
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import number, plural
-from sizing.report.parts.bands import TITLES as BAND_TITLES
+from sizing.report.parts.evidence import TITLES as BAND_TITLES
 from sizing.report.parts.quantities import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.bands import ErrorBand

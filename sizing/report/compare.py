@@ -27,14 +27,13 @@ from sizing.formats.view import (
 from sizing.formats.words import money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
-from sizing.report.parts import assumptions, bands, pools, quantities
+from sizing.report.parts import assumptions, evidence, pools, quantities
 from sizing.report.parts.evidence import (
     Evidence,
     LimitedLatency,
     SureOf,
     SurerType,
     doubts,
-    evidence,
     is_to_measure,
 )
 from sizing.report.parts.figures import latency, load_figures, throughput
@@ -209,7 +208,7 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
-        evidence=evidence(outcome),
+        evidence=evidence.of_outcome(outcome),
         fewer=fewer(outcome, best),
     )
 
@@ -237,7 +236,7 @@ def _load_of_pools(best: Answer) -> dict[str, float]:
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
     """The bands of a candidate's figures, by name."""
     load = load_figures(best, outcome)
-    known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
+    known = evidence.bounds(evidence.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
     for name, limited in limited_statistics(best, outcome.question).items():
         if limited is not None:

@@ -32,9 +32,8 @@ from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, bands, costs, ways
-from sizing.report.parts.bands import Predicted
-from sizing.report.parts.evidence import Evidence, SureOf, evidence, is_to_measure, runs_of
+from sizing.report.parts import assumptions, costs, evidence, ways
+from sizing.report.parts.evidence import Evidence, Predicted, SureOf, is_to_measure, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
@@ -171,8 +170,8 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         suggestions=(),
         assumptions=tuple(dict.fromkeys(costs.assumptions(bill))),
         confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
-        evidence=evidence(first.outcome, predicted),
-        explanations=(*costs.explanations(bill), *bands.explanations(predicted)) if explained else (),
+        evidence=evidence.of_outcome(first.outcome, predicted),
+        explanations=(*costs.explanations(bill), *evidence.explanations(predicted)) if explained else (),
     )
 
 

@@ -14,8 +14,8 @@ from sizing.formats.words import milliseconds, number, percent, plural, rounded_
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
-from sizing.report.parts import assumptions, bands, layouts, repeat, screen
-from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, evidence, is_to_measure
+from sizing.report.parts import assumptions, evidence, layouts, repeat, screen
+from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, is_to_measure
 from sizing.report.parts.figures import (
     Cost,
     IdleConversations,
@@ -151,7 +151,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     if best is None:
         return nothing
     pool, found = best.pool, figures(best, outcome)
-    predicted = tuple(bands.of_answer(best, outcome, found))
+    predicted = tuple(evidence.of_answer(best, outcome, found))
     served = filled(
         Estimate,
         found,
@@ -160,19 +160,19 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         serves="deployment",
         inputs=inputs(question, pool.replica),
         deployment=layouts.deployment(best, outcome),
-        bands=bands.bounds(predicted),
+        bands=evidence.bounds(predicted),
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
-        evidence=evidence(outcome, predicted),
+        evidence=evidence.of_outcome(outcome, predicted),
         prices=price_order(outcome.answers),
     )
     if not explained:
         return served
     from sizing.report.parts import explain  # loaded where asked for
 
-    return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
+    return served._replace(explanations=(*explain.of_answer(best, outcome, found), *evidence.explanations(predicted)))
 
 
 def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
@@ -221,7 +221,7 @@ def _unserved(outcome: Outcome) -> Estimate:
     lacking, known = None, {}
     if miss is not None and miss.sized is not None:
         lacking = memory_of(miss.sized)
-        known = bands.bounds(bands.of_memory(lacking, bands.memory_situation(question, miss.sized)))
+        known = evidence.bounds(evidence.of_memory(lacking, evidence.memory_situation(question, miss.sized)))
     conservative = None
     if question.target.confidence is not None:
         conservative = Conservative(

@@ -10,7 +10,7 @@ from sizing.answers.deployment import Resolved, warning_of
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
-from sizing.report.parts import bands, explain, screen
+from sizing.report.parts import evidence, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
@@ -67,11 +67,11 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
         MemoryReport,
         layout,
         inputs=inputs_of_layout(resolved),
-        bands=bands.bounds(layout.predicted),
-        explanations=(*of_memory, *bands.explanations(layout.predicted)) if explained else (),
+        bands=evidence.bounds(layout.predicted),
+        explanations=(*of_memory, *evidence.explanations(layout.predicted)) if explained else (),
         model_max_len=resolved.question.service.model.max_position,
         memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
-        bands_of=bands.memory_logs(layout.predicted),
+        bands_of=evidence.memory_logs(layout.predicted),
         image_tokens=None if encoder is None else encoder.tokens,
     )
 
@@ -157,7 +157,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         yield Line(f"{enough}{beside}", "Least")
     if (warning := warning_of(m)) is not None:
         yield Line(warning, "Warning")
-    spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
+    spans = [(q.heading, record.bands.get(q.key), q.write) for q in evidence.MEMORY]
     said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
     yield Line(f"{', '.join(said)} in 8 of 10 {record.bands_of}" if said else screen.UNKNOWN, "Range")
 

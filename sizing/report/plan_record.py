@@ -25,8 +25,8 @@ from sizing.planning.plan import Moved, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, tenants_sure, total
 from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
-from sizing.report.parts import assumptions
-from sizing.report.parts.evidence import Evidence, evidence
+from sizing.report.parts import assumptions, evidence
+from sizing.report.parts.evidence import Evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs, of_replica, of_service
@@ -259,7 +259,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         limit=best.pool.capacity.binding,
         verified=answer.outcome.verified,
         gpus_sure=None,
-        evidence=evidence(answer.outcome),
+        evidence=evidence.of_outcome(answer.outcome),
         margin=best.pool.margin,
     )
 

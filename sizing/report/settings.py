@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog import models, profiles, servers, workloads
-from sizing.catalog.configuration import NAME, NO_FILE, PROJECT, USER, project_file, stated_file, user_folder
 from sizing.catalog.files import is_file
+from sizing.catalog.shelf import user_folder
 from sizing.formats.view import Document, Facts, Line, Prose, Rows, Section, Table, in_words
-from sizing.question.configuration import PREFIX, Configuration
+from sizing.question.configuration import NAME, NO_FILE, PREFIX, PROJECT, USER, Configuration, project_file, stated_file
 from sizing.question.fields import Field
 
 SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workloads.FLEETS, servers.SHELF)

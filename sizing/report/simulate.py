@@ -31,9 +31,9 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
 from sizing.replica.timing import timed
-from sizing.report.parts import assumptions, bands, pools, quantities, screen, traffic
+from sizing.report.parts import assumptions, evidence, pools, quantities, screen, traffic
 from sizing.report.parts.assumptions import NO_ITL
-from sizing.report.parts.bands import Predicted
+from sizing.report.parts.evidence import Predicted
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
 from sizing.report.parts.question import (
@@ -178,7 +178,7 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
         passed=memory.fits and not any(_problem(run, scenario.resolved.question.service.task) for run in found),
         inputs=_inputs(scenario, runs),
         runs=found,
-        bands=bands.bounds((*memory.predicted, *_predictions(scenario, runs, found))),
+        bands=evidence.bounds((*memory.predicted, *_predictions(scenario, runs, found))),
         suggestions=suggestions,
         assumptions=tuple(_rests_on(scenario, found)) if runs.served else memory.assumptions,
         disaggregated=_pools(scenario, runs),
@@ -265,7 +265,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
         likely = {band.metric: band for band in ranges(scenario, shelf.only(PublishedRuns))}
         least = _least(scenario, situation) if likely else {}
         for metric in LATENCIES:
-            for statistic in bands.STATISTICS:
+            for statistic in evidence.STATISTICS:
                 value = getattr(getattr(run, f"{metric}_ms"), statistic)
                 found_, low = likely.get(metric), least.get(metric, 0.0)
                 yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation, likely=found_, least=low)

@@ -24,7 +24,7 @@ from sizing.engine.clock import step_clock, windows_of
 from sizing.evidence.predict import Result, predict, predict_rows, situation_of
 from sizing.evidence.rows import resolve
 from sizing.replica.step import Batch, step
-from sizing.report.parts.bands import Predicted, bounds
+from sizing.report.parts.evidence import Predicted, bounds
 from sizing.specs.bands import Corrections, PublishedRuns, Situation, of_own, students
 from sizing.specs.calibration import Calibration
 from sizing.specs.engine_time import OwnRuns

@@ -13,7 +13,7 @@ from sizing.model import memory
 from sizing.model.footprint import rotary_bytes
 from sizing.question.ask import ask_layout
 from sizing.report.memory import record, sections
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, evidence
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB, MIB, parse_bytes
 
@@ -316,7 +316,7 @@ def test_a_range_says_whose_logs_it_is_of() -> None:
         record(deployed(model="llama-3.1-8b", gpu=gpu, tp=tp, max_model_len=8192)).bands_of
         for gpu, tp in (("h100-sxm", 1), ("rtx-4090", 2))
     )
-    assert (here, there) == ("engine logs like this", bands.ALL_LOGS)
+    assert (here, there) == ("engine logs like this", evidence.ALL_LOGS)
 
 
 @pytest.mark.parametrize(

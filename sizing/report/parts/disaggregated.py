@@ -9,8 +9,8 @@ from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.view import Facts, Line, Section, filled, labelled
 from sizing.formats.words import milliseconds, number, of_limit, percent, plural
 from sizing.question.question import Question
-from sizing.report.parts import repeat, screen
-from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts import evidence, repeat, screen
+from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.figures import memory_of, statistics
 from sizing.report.parts.layouts import RejectedLayout, figures_by_name, headline, nodes, rejected
 from sizing.report.parts.limiting import limit_words
@@ -125,7 +125,7 @@ def disaggregated(found: Outcome) -> Disaggregated:
         layouts=question.space.layouts,
         gpus_sure=None if found.sure is None else found.sure.gpus,
         confidence=None if found.sure is None else found.sure.confidence,
-        evidence=evidence(found),
+        evidence=evidence.of_outcome(found),
     )
 
 

@@ -11,8 +11,8 @@ from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.memory import MemoryUse
 from sizing.replica.replica import unstarted
-from sizing.report.parts import assumptions, bands
-from sizing.report.parts.bands import Predicted
+from sizing.report.parts import assumptions, evidence
+from sizing.report.parts.evidence import Predicted
 from sizing.report.parts.figures import Latency
 from sizing.specs.units import GIB, missing_gib
 
@@ -46,11 +46,11 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
         starts=resolved.memory.starts and resolved.refused is None,
     )
     stated = resolved.question.service.serving.kv_cache_bytes is not None
-    situation = bands.memory_situation(resolved.question, resolved.replica)
+    situation = evidence.memory_situation(resolved.question, resolved.replica)
     return LayoutMemory(
         fits=fits,
         memory=figures,
-        predicted=tuple(bands.of_memory(figures, situation, stated=stated)),
+        predicted=tuple(evidence.of_memory(figures, situation, stated=stated)),
         reason=None if fits else _reason(resolved, figures, sequences),
         suggestions=() if fits or shared else suggestions([resolved], sequences),
         assumptions=(
