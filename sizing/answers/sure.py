@@ -122,13 +122,21 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True)
 
 
 def _with_odds_below_even(found: Sequence[Confirmed], data: Data) -> list[int]:
-    """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs."""
-    asked = [(of.outcome.answer, of.outcome.question) for of in found]
+    """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs.
+
+    GPUs that are given without a demand keep the rate that they serve.
+    """
     plain = {
-        n: Said(best, of) for n, (best, of) in enumerate(asked) if best is not None and of.target.confidence is None
+        number: of.outcome
+        for number, of in enumerate(found)
+        if of.outcome.answer is not None and of.outcome.question.target.confidence is None
     }
-    sizes = zip(plain, sizes_said(list(plain.values()), data.runs), strict=True)
-    return [number for number, size in sizes if size.chance is not None and size.chance < EVEN]
+    sizes = sizes_said([Said(of.answers[0], of.question) for of in plain.values()], data.runs)
+    chances = [
+        (rate_said(of, data.runs) if of.question.target.amount is None else size).chance
+        for of, size in zip(plain.values(), sizes, strict=True)
+    ]
+    return [number for number, chance in zip(plain, chances, strict=True) if chance is not None and chance < EVEN]
 
 
 def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:

@@ -79,11 +79,12 @@ def at_limit(name: str, statistic: str, value: str, limit_ms: float, *, single: 
 def _most(best: Answer, question: Question) -> str:
     """Write the highest load of a replica in the unit of the demand, with the words `a replica`.
 
-    Without a demand, the load served is lower by the margin for a confidence.
+    Without a demand, the load served is lower by the margin for a confidence, or for even odds.
     """
-    capacity, margin = best.pool.capacity, best.pool.margin
+    capacity, margin, asked = best.pool.capacity, best.pool.margin, question.target.confidence
     if question.target.amount is None:
-        share = f", divided by a margin of {number(margin)} for the confidence" if margin > 1 else ""
+        odds = "even odds" if asked is None else f"{percent(asked.share)} of runs"
+        share = f", divided by {number(margin)} for {odds}" if margin > 1 else ""
         return f"{number(capacity.requests_per_s)} requests/s a replica{share}"
     if question.target.requests_per_s is None:
         return f"{number(capacity.amount)} {question.target.unit} a replica"
