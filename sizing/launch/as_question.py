@@ -20,7 +20,7 @@ from sizing.specs.workload import Serving, Workload
 
 # Workload fields that a deployment states itself. Of its drafts an option may add the acceptance, which no flag states.
 DRAFTS = "optimisations.speculative"
-DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
+DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")
 
 
 def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:

@@ -31,8 +31,12 @@ BALANCED = "# Something must spread the requests over the replicas as they come.
 BY_SERVICE = f"{BALANCED}\n# The Service spreads connections only; put a gateway or router in front of it."
 BY_ROUTER = f"{BALANCED}\n# Put a router in front of them: vLLM's, SGLang's, or any load balancer."
 AFFINE = "# The estimate counts on a router that sends prompts of one beginning to one replica."
-OF_SERVERS = "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."  # fmt: skip
-OF_PODS = "# Pods reach it by hostNetwork, or by devices that a plugin of your cluster gives them: neither is stated here."  # fmt: skip
+OF_SERVERS = (
+    "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."
+)
+OF_PODS = (
+    "# Pods reach it by hostNetwork, or by devices that a plugin of your cluster gives them: neither is stated here."
+)
 NOTHING = Checkpoints()
 
 

@@ -108,9 +108,9 @@ def nodes(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
             raise InputError(f"has more than {MOST_NODES:,} entries", file=file)
         if isinstance(above[-1], dict):
             yield ManifestNode(above, path, document, file)
-        left += reversed([
-            ((*above, value), (*path, key)) for key, value in _items(above[-1]) if isinstance(value, (dict, list))
-        ])  # fmt: skip
+        left += reversed(
+            [((*above, value), (*path, key)) for key, value in _items(above[-1]) if isinstance(value, (dict, list))]
+        )
 
 
 def _items(node: object) -> Iterator[tuple[str | int, object]]:

@@ -10,7 +10,7 @@ from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Outcome
 from sizing.answers.deployment import warning_of
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, rows_of
-from sizing.formats.words import milliseconds, number, percent, plural, rounded_usd
+from sizing.formats.words import milliseconds, number, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
@@ -464,13 +464,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     for warned in (warning, record.limiting.warning):
         if warned is not None:
             yield Line(warned, "Warning")
-    if (idle := record.idle_conversations) is not None:
-        kept = (
-            f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
-        )
-        share = f"{percent(idle.histories_kept)} of turns are taken to find their history"
-        short = f": the hit rate of a large enough cache cannot hold, {share}" if idle.histories_kept < 1 else ""
-        yield Line(f"{kept}{short}", "Idle caches")
+    if record.idle_conversations is not None:
+        yield Line(record.idle_conversations.words, "Idle caches")
     yield Line(_binds(record), "Binds")
     yield from types
     if record.prices is not None:

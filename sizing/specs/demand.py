@@ -61,10 +61,14 @@ MOST_WEIGHT = 1e9
 def check_weights(values: Any) -> tuple[float, ...]:
     """The weights of 24 or 168 hours as floats. Raises ValueError for another count, a bad weight, or only zeros."""
     if len(values) not in (HOURS_OF_DAY, HOURS_OF_WEEK):
-        raise ValueError(f"a profile has {HOURS_OF_DAY} weights (hours of a day) or {HOURS_OF_WEEK} (of a week from Monday), not {len(values)}")  # fmt: skip
+        raise ValueError(
+            f"a profile has {HOURS_OF_DAY} weights (hours of a day) or {HOURS_OF_WEEK} (of a week from Monday), not {len(values)}"
+        )
     for hour, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_WEIGHT:
-            raise ValueError(f"the weight of hour {hour}, {value!r}, is no number of at least 0 and at most {MOST_WEIGHT:,.0f}")  # fmt: skip
+            raise ValueError(
+                f"the weight of hour {hour}, {value!r}, is no number of at least 0 and at most {MOST_WEIGHT:,.0f}"
+            )
     weights = tuple(float(value) for value in values)
     if not sum(weights):
         raise ValueError("all weights are 0: nothing happens at any hour")

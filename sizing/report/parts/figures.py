@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import filled
+from sizing.formats.words import number, percent
 from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -125,6 +126,17 @@ class IdleConversations(NamedTuple):
     needed: float
     room: float
     histories_kept: float
+
+    @property
+    def words(self) -> str:
+        """Write the number to keep beside the room, and the share of turns that find their history."""
+        kept = (
+            f"{number(self.needed)} conversations to keep between turns on each replica, room for {number(self.room)}"
+        )
+        if self.histories_kept >= 1:
+            return kept
+        found = f"{percent(self.histories_kept)} of turns are taken to find their history"
+        return f"{kept}: the hit rate of a large enough cache cannot hold, {found}"
 
 
 class Figures(NamedTuple):
