@@ -264,7 +264,9 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
         return Fault(message, allowed=f"./{query}")
     names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
     with_words = sorted((e for e in known if _has_words(query, e)), key=lambda e: _likeness(query, e), reverse=True)
-    likely = nearest(query, names) or " or ".join(entry.id for entry in with_words[:MOST_LIKELY]) or None
+    within = [name for name in names if hyphenated(name) in hyphenated(query).split("-")]
+    some = " or ".join(within[-1:] or (entry.id for entry in with_words[:MOST_LIKELY]))
+    likely = nearest(query, names) or some or None
     return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=likely)
 
 
