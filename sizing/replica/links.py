@@ -154,9 +154,19 @@ class Links:
         extent = operation.gpus * operation.apart
         row = self.rows.collective(operation.rule, operation.gpus, self.plain)
         if link is not None and extent <= link.domain_gpus and row is not None:
-            return self._fused_s(operation, measured_s(operation.message_bytes, row.kib, row.us))
+            measured = measured_s(operation.message_bytes, row.kib, row.us)
+            return self._fused_s(operation, measured) + self._slower_link_s(operation)
         _, bytes_per_s, alpha_s = self.link(extent)
         return ring_s(operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+
+    def _slower_link_s(self, operation: Operation) -> Numeric:
+        """What the link adds to a collective that was measured over a faster link."""
+        own, measured = self.gpu.datasheet.link, self.rows.exchanging.datasheet.link
+        if own is None or measured is None or own.gb_per_s_per_direction == measured.gb_per_s_per_direction:
+            return 0.0
+        more = 1 / own.gb_per_s_per_direction - 1 / measured.gb_per_s_per_direction
+        sent = traffic_factor(operation.rule, operation.gpus) * operation.message_bytes
+        return sent * more / (self.assumptions.link_efficiency * GIGA)
 
     def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
         """Seconds of an all-reduce that alone takes `alone_s`; for small messages a fused kernel also computes the norm."""

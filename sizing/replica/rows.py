@@ -200,16 +200,30 @@ class KernelRows:
     def collective(self, operation: str, gpus: int, plain: bool, engine: str | None = None) -> CollectiveRow | None:
         """The row of a collective over at least `gpus` GPUs; NCCL's own (`any`) if `plain`, that of an `engine` if stated."""
 
-        def fits(row: Any) -> bool:
+        def fits(row: CollectiveRow) -> bool:
             return row.gpus >= gpus and (row.engine == "any" or not plain) and engine in (None, row.engine)
 
-        if not any(row.operation == operation and fits(row) for row in self.gpu.efficiency):
-            return None
-        found: CollectiveRow = self.choose(
-            operation,
-            ("any",),
-            distance=lambda row: (row.gpus, row.engine == "any" and not plain),
-            accept=fits,
-            key=(gpus, engine),
-        ).row
+        memo = (operation, ("any",), gpus, engine)
+        if memo not in self.picked:
+            of = self.exchanging
+            every = (row for row in of.efficiency if isinstance(row, CollectiveRow))
+            rows = [row for row in every if row.operation == operation and fits(row)]
+            if not rows:
+                return None
+            best = min(
+                rows, key=lambda row: (row.gpus, row.engine == "any" and not plain, self._engine_rank(row.engine))
+            )
+            self.picked[memo] = Choice(best, None if of is self.gpu else of.name)
+        found: CollectiveRow = self.picked[memo].row
         return found
+
+    @cached_property
+    def exchanging(self) -> Gpu:
+        """The GPU whose collectives count: this one, or its architecture's reference if it has none and no faster link."""
+        link, chips = self.gpu.datasheet.link, only(MeasuredKernels).chips.get(self.gpu.architecture)
+        if link is None or chips is None or any(isinstance(row, CollectiveRow) for row in self.gpu.efficiency):
+            return self.gpu
+        reference = profiles.load_gpu(chips.reference).spec
+        known = reference.datasheet.link
+        no_faster = known is not None and link.gb_per_s_per_direction <= known.gb_per_s_per_direction
+        return reference if no_faster else self.gpu

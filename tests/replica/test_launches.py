@@ -92,6 +92,29 @@ def test_small_sums_that_norm_too_take_the_time_of_the_library_they_are_of() -> 
     assert sum_s("vllm:0.19.0", 8, "all_gather") == sum_s("vllm:0.12.0", 8, "all_gather")
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_collectives_over_the_same_link_take_as_long_and_over_a_slower_one_longer(engine: str) -> None:
+    """A100s of 40 and 80 GB have one link; that of A800 has 200 GB/s of 300: 3/2 of a large message's time over it."""
+
+    def sum_s(gpu: str, kib: float) -> float:
+        message = Operation("sum", "all_reduce", 1, message_bytes=kib * 1024, gpus=8)
+        return float(kernels_for(real_model("llama-3.1-8b"), real_gpu(gpu), engine=engine).seconds(message))
+
+    for kib in (4, 64, 1024, 65536):
+        small, large, cut = (sum_s(gpu, kib) for gpu in ("a100-sxm-40gb", "a100-sxm-80gb", "a800-sxm-80gb"))
+        assert small == large < cut
+    assert cut / large == pytest.approx(1.5, abs=0.1)
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300"])
+def test_few_bytes_among_eight_gpus_take_microseconds(gpu: str) -> None:
+    """A single disturbed measurement of few bytes counts for no larger message: 16 KiB take up to 9 us everywhere."""
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        message = Operation("sum", "all_reduce", 1, message_bytes=16 * 1024, gpus=8)
+        kernels = kernels_for(real_model("llama-3.1-8b"), real_gpu(gpu), engine=engine)
+        assert kernels.seconds(message) < 9e-6
+
+
 def test_a_shared_expert_beside_the_routed_ones_takes_what_it_moves() -> None:
     """SGLang on Hopper up to 1,024 tokens; on Blackwell, and of more tokens, it takes its turn."""
     model = real_model("deepseek-v3")
