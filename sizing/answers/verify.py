@@ -255,11 +255,11 @@ def _traffic(question: Question, seed: int) -> Traffic:
     return Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
 
 
-def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tuple[int, int, float]:
+def part_of(prefills: int, decodes: int) -> tuple[int, int, float]:
     """The replicas of each pool to simulate, and their share of the load: at least the true share of each replica."""
     common = math.gcd(prefills, decodes)
     part = prefills // common, decodes // common
-    scale = max(1.0, sum(part) / most)
+    scale = max(1.0, sum(part) / RULES.most_replicas)
     part = max(1, math.floor(part[0] / scale)), max(1, math.floor(part[1] / scale))
     return *part, max(part[0] / prefills, part[1] / decodes)
 

@@ -287,7 +287,7 @@ class Scheduler:
         """One step with prefill: distribute the budget, include decodes where steps are mixed, finish prompts."""
         rules = self.rules
         decodes = rules.mixed and self.batch.size > 0
-        if decodes and not self._make_room(1):
+        if decodes and not self._make_room():
             decodes = self.batch.size > 0
         left_on = [max(self._free_units(decodes), 1.0)] * rules.ranks
         pieces: list[Piece] = []
@@ -354,7 +354,7 @@ class Scheduler:
         fills = batch.steps_until_window_fills()
         steps = self._steps_until(tokens if fills is None else min(tokens, fills))
         if not self._has_room(steps):
-            self._make_room(1)
+            self._make_room()
             if not batch.size:
                 return
             steps = int(min(steps, self._steps_until(batch.next_end()[0]), max(self._steps_with_room(), 1)))
@@ -452,10 +452,10 @@ class Scheduler:
 
     # --- running out of cache ------------------------------------------------------------------------------------
 
-    def _make_room(self, steps: int) -> bool:
-        """Preempt sequences until the next `steps` decode steps have their blocks. Returns whether none was preempted."""
+    def _make_room(self) -> bool:
+        """Preempt sequences until the next decode step has its blocks. Returns whether none was preempted."""
         untouched = True
-        while self.batch.size and not self._has_room(steps):
+        while self.batch.size and not self._has_room(1):
             victim = self._victim()
             if victim is None:
                 break

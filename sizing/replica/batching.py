@@ -106,21 +106,14 @@ def _e2e_s(ttft_s: dict[str, Array], decode_s: dict[str, Array]) -> dict[str, Ar
     return e2e_s
 
 
-def full_slots(
-    curves: Curves,
-    flow: Batching,
-    decoding: Array,
-    slots: int,
-    requests_per_s: Array,
-    quantiles: Quantiles = PERCENTILES,
-) -> Points:
+def full_slots(curves: Curves, flow: Batching, decoding: Array, slots: int, requests_per_s: Array) -> Points:
     """Operating points with all `slots` taken, where arrivals delay decoding so often that slots fill up (`highest_per_s`).
 
     E2E follows from Little's law, slots/X; ITL is E2E without TTFT, per token. The time that decode steps leave is
     prefill's. The wait for a slot depends on how evenly requests end, so TTFT is that of a request that finds a free slot.
     A simulation is more exact.
     """
-    at_full = open_loop(curves, replace(flow, slots=np.inf), decoding, quantiles)
+    at_full = open_loop(curves, replace(flow, slots=np.inf), decoding)
     e2e_s, after_first = slots / requests_per_s, flow.osl - 1
     ttft_s = {name: np.minimum(seconds, e2e_s) for name, seconds in at_full.ttft_s.items()}
     longer = (e2e_s - ttft_s["mean"]) / after_first / at_full.itl_s["mean"]

@@ -295,7 +295,7 @@ def rows(record: Compare) -> Rows:
     at_limits = [quantities.at_limit(quantity, limit.statistic) for quantity, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
-    in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
+    in_pools = Quantity("pools", of=lambda c: None if c.pools is None else shape(c))
     return rows_of(record.candidates, (*FIGURES, *at_limits, *edges, "limit", "reason", notes, in_pools), shared)
 
 
@@ -316,7 +316,8 @@ def called(c: CompareCandidate) -> str:
     return f"{c.gpu} {c.weight_precision.upper()}{', pools' if c.disaggregated else ''}"
 
 
-def _shape(c: CompareCandidate) -> str | None:
+def shape(c: CompareCandidate) -> str | None:
+    """Write the replicas of a candidate and the layout of each, or both pools; None without an answer."""
     if c.pools is not None:
         return shape_words(c.pools)
     return None if c.replicas is None else f"{c.replicas:,} x {c.sizes}"
@@ -329,7 +330,7 @@ SCREEN = (
     Quantity("gpus_per_replaced_gpu", "for each"),
     quantities.GPU,
     quantities.WEIGHTS._replace(write=str.upper, shown="differs"),
-    in_words("layout", "layout", _shape),
+    in_words("layout", "layout", shape),
     quantities.USD_PER_HOUR._replace(nothing="no price", shown="always"),
     *quantities.LATENCY_QUANTITIES,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS,
@@ -408,7 +409,7 @@ def _headline(record: Compare) -> str:
     gpus = f"{best.gpus} x" if best.gpu_id is not None else f"{plural(best.gpus or 0, 'GPU')},"
     several = len(record.candidates)
     first = f", the {OBJECTIVES[record.sort]} of {several} candidates" if several > 1 else ""
-    return f"{gpus} {called(best)} = {_shape(best)}, {dollars(best.usd_per_hour)}{first}"
+    return f"{gpus} {called(best)} = {shape(best)}, {dollars(best.usd_per_hour)}{first}"
 
 
 def _verdict(record: Compare) -> Iterator[Line]:
@@ -429,9 +430,9 @@ def _verdict(record: Compare) -> Iterator[Line]:
                 break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
-        shape = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
+        deployed = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
         most = number(old.requests_per_s)
-        yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
+        yield Line(f"{old.gpus} x {old.gpu} ({deployed}) serve at most {most} requests/s within the limits", "Replaced")
 
 
 def _limited(c: CompareCandidate) -> Iterator[LimitedLatency]:

@@ -264,11 +264,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     if run.stable:
         likely = {band.metric: band for band in ranges(scenario, shelf.only(PublishedRuns))}
         least = _least(scenario, situation) if likely else {}
-        for metric in LATENCIES:
-            for statistic in evidence.STATISTICS:
-                value = getattr(getattr(run, f"{metric}_ms"), statistic)
-                found_, low = likely.get(metric), least.get(metric, 0.0)
-                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation, likely=found_, least=low)
+        yield from evidence.of_latencies(run, prefix, situation, likely, least)
     if not (paced and run.stable):
         for name in ("requests_per_s", "output_tokens_per_s"):
             for each in (name, f"{name}_per_gpu"):

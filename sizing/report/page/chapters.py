@@ -27,7 +27,7 @@ from sizing.formats.words import gib, milliseconds, money, number, percent, plur
 from sizing.model.memory import MemoryUse
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
-from sizing.report.compare import Compare, CompareCandidate, notes, raised
+from sizing.report.compare import Compare, CompareCandidate, notes, raised, shape
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
@@ -36,7 +36,6 @@ from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.pools import shape_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 from sizing.specs.bands import of_runs
 
@@ -309,12 +308,6 @@ def _limit(c: CompareCandidate) -> str:
     return limit_words(c.limit, single=not c.itl_ms) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
-def _layout(c: CompareCandidate) -> str | None:
-    if c.pools is not None:
-        return shape_words(c.pools)
-    return None if c.replicas is None else f"{c.replicas} x {c.sizes}"
-
-
 MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))
 
 
@@ -323,7 +316,7 @@ CANDIDATES = (
     quantities.GPUS._replace(write="{:,}".format),
     Quantity("gpus_sure", "GPUs to be sure", "{:,}".format),
     MONTH,
-    in_words("layout", "layout", _layout),
+    in_words("layout", "layout", shape),
     quantities.USD_PER_HOUR,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
     *quantities.LATENCY_QUANTITIES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, is_alike
@@ -134,11 +134,7 @@ def of_load(
     found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))}
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
-    for metric in LATENCIES:
-        for statistic in STATISTICS:
-            name, low = f"{metric}_ms", least.get(metric, 0.0) if metric in found else 0.0
-            value = getattr(getattr(latency, name), statistic)
-            yield Predicted(f"latency.{name}.{statistic}", value, metric, here, likely=found.get(metric), least=low)
+    yield from of_latencies(latency, "latency.", here, found, {name: ms for name, ms in least.items() if name in found})
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
     waited = _waited(request, latency)
@@ -152,6 +148,17 @@ def of_load(
         at_most = request.service.situation(gpu, region(max(load.concurrency_per_replica, heaviest)))
         most = found.get("throughput")
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most, likely=most)
+
+
+def of_latencies(
+    record: object, prefix: str, at: Situation, found: Mapping[BandMetric, Band], least: Mapping[BandMetric, float]
+) -> Iterator[Predicted]:
+    """Yield every statistic of the latencies of a record, with the range that was `found` for each and its low end."""
+    for metric in LATENCIES:
+        for statistic in STATISTICS:
+            name, low = f"{metric}_ms", least.get(metric, 0.0)
+            value = getattr(getattr(record, name), statistic)
+            yield Predicted(f"{prefix}{name}.{statistic}", value, metric, at, likely=found.get(metric), least=low)
 
 
 def _waited(question: Question, latency: Latency) -> float | None:
