@@ -10,6 +10,7 @@ from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
 from sizing.formats.words import percent
 from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
+from sizing.specs.calibration import Calibration
 from sizing.specs.engine_time import HIGH_END
 from sizing.specs.gpu import AssumedEfficiencies, CollectiveRow
 from sizing.specs.workload import LATENCIES
@@ -20,6 +21,7 @@ KINDS = {"dense": "dense", "moe": "experts"}
 MODES = {"served": "served online", "batch": "static batches", "offline": "offline"}
 SHORT = (("vllm", "dense"), ("vllm", "moe"), ("tensorrt-llm", "dense"), ("sglang", "moe"))
 OF_RUNS = "published runs"  # how the source of a constant begins that no kernel's own time gave
+MOST_SETS = 8  # of runs left out that are named
 LEAST_RUNS = 5  # fewest runs for a meaningful median
 
 INTRODUCTION = """\
@@ -42,6 +44,14 @@ between tokens, E2E the time of a whole request, rate the time that a request ta
 IN_SAMPLE = """\
 Host times of engines, a few constants each, were fitted to runs of this table. So were products and experts of which no kernel was
 measured: {formats}. The errors of these are lower here than for a new model.
+"""
+LEFT_OUT = """\
+## Runs left out of the fits
+
+{sets} sets of published runs, {runs:,} runs, were left out of every fit and of the ranges as doubtful; of some of them only single figures. Each set
+stands with its reason under `not_fitted` in `hardware_profiles/_calibration.yaml`, and `llmsize validate` still predicts and
+shows these runs, with the reason. Another {unmeasured:,} runs, on GPUs whose kernels nobody measured, do count in errors, ranges and corrections: only the fits of
+host times leave them out. The largest sets:
 """
 CORRECTIONS = """\
 ## Corrections
@@ -88,6 +98,7 @@ def accuracy_page() -> str:
         errors,
         table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
         IN_SAMPLE.format(formats="; ".join(_of_runs())),
+        *_left_out(),
         CORRECTIONS,
         table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
         RANGES.format(**_covered(published)),
@@ -124,6 +135,18 @@ def _of_runs() -> Iterator[str]:
         formats = dict.fromkeys(row.precision for row in kernels if row.source.startswith(OF_RUNS))
         if formats:
             yield f"{one.vendor} {one.architecture} ({', '.join(map(str, formats))})"
+
+
+def _left_out() -> Iterator[str]:
+    """Yield how many runs the fits leave out as doubtful, and the reasons of the largest sets."""
+    rules = shelf.only(Calibration).not_fitted
+    found = sorted((rule for rule in rules if rule.is_doubt), key=lambda rule: -rule.runs)
+    runs = sum(rule.runs for rule in found)
+    yield LEFT_OUT.format(sets=len(found), runs=runs, unmeasured=sum(rule.runs for rule in rules) - runs)
+    yield table(
+        ("runs", "of", "why"),
+        ([str(rule.runs), rule.source or "several sources", rule.why] for rule in found[:MOST_SETS]),
+    )
 
 
 def _corrections() -> Iterator[list[str]]:

@@ -203,7 +203,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(parallel(holders, stated, node.line(), charts))
     found.faults += unknown_sizes(node, charts) if service else ()
-    found.notes += not_written(node, charts)
+    found.notes += (*not_written(node, charts), *(note for marked, note in charts.slower.items() if marked in own))
     if node.of_compose:
         found.faults += (*_of_compose(node, found.variables), *compose.missing(node))
     else:

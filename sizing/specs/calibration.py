@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sizing.specs.bands import BandMetric
 from sizing.specs.engine_time import Factor
-from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
 
 class Fitted(Spec):
@@ -34,6 +34,7 @@ class NotFitted(Spec):
     """Rows left out of a fit, and `why`. A row matches if its source, model, GPU and notes contain the stated texts.
 
     The expression `id` is searched in a row's id. `figures` leaves out these alone and keeps the others of the row. `p99_over_mean` matches rows whose TTFT has at least such a p99.
+    `runs` is how many published runs it matched when they were last counted.
     """
 
     source: Text | None = None
@@ -46,6 +47,7 @@ class NotFitted(Spec):
     notes: Text | None = None
     p99_over_mean: Positive | None = None
     figures: tuple[Literal["ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s"], ...] = ()
+    runs: NonNegativeInt = 0
     why: Text
 
     @property

@@ -212,7 +212,8 @@ class Charts(Spec):
     flags, and those `off` switch a flag off by false. `texts` hold YAML in a text. `workers` has the nodes of a replica.
 
     `parallel` has the flags that they write for the keys of their sizes; `other_sizes` change no layout. `scalers` are kinds that
-    scale other manifests, with the keys of the fewest and the most replicas; kinds in `one` run one replica by default.
+    scale other manifests, with the keys of the fewest and the most replicas; kinds in `one` run one replica by default. `slower`
+    has sentences on what adds to the engine's times, by the key that marks what has it.
     """
 
     models: tuple[tuple[Text, ...], ...]
@@ -229,6 +230,7 @@ class Charts(Spec):
     workers: Text
     other_sizes: tuple[Text, ...]
     scalers: dict[str, tuple[Text, Text]]
+    slower: dict[str, Text]
     one: tuple[Text, ...]
 
 

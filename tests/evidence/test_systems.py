@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from sizing.calibration.docs import accuracy_page
+from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.catalog.workloads import load_workload
+from sizing.evidence.notes import rules_out
 from sizing.evidence.predict import predict_row, predict_rows
 from sizing.evidence.systems import outdone, submissions
+from sizing.specs.calibration import Calibration
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "measured"
 
@@ -82,3 +86,15 @@ def test_no_file_of_the_measured_set_is_refused_for_a_row() -> None:
     assert len(found.rows) > 7000
     assert {row.mode for row in found.rows} >= {"server_slo", "max_throughput"}
     assert all(row.reason for row in found.unread)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published runs are not here")
+def test_the_page_on_accuracy_counts_the_runs_that_fits_leave_out() -> None:
+    rows = read_measured(sorted(SHARED.glob("*.csv"))).rows
+    rules = shelf.only(Calibration).not_fitted
+    assert [rule.runs for rule in rules] == [sum(rules_out(rule, row) for row in rows) for rule in rules]
+    page = accuracy_page()
+    largest = max((rule for rule in rules if rule.is_doubt), key=lambda rule: rule.runs)
+    assert f"| {largest.runs} | {largest.source} | {largest.why} |" in page
+    doubtful = sum(rule.runs for rule in rules if rule.is_doubt)
+    assert f"{sum(rule.is_doubt for rule in rules)} sets of published runs, {doubtful:,} runs" in page

@@ -141,6 +141,8 @@ def test_the_file_of_ray_serve_is_read(size: str, held: bool, tmp_path: Path) ->
     assert (launched.name, launched.model, launched.gpu, launched.replicas) == ("chat", "llama-3.1-8b", "h100-sxm", 3)
     assert (launched.serving.tp, launched.serving.prefix_caching) == (2, False)
     assert found.line("tp") == 8 + 4 * held
+    slower = "Ray Serve's proxies are not modelled: published runs behind them have an ITL 1.2 to 1.45 times that of vLLM alone"
+    assert slower in found.assumed
 
 
 def test_an_argument_of_ray_serve_that_is_no_flag_is_told(tmp_path: Path) -> None:
