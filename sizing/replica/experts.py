@@ -70,9 +70,9 @@ def _tiles(of: ExpertLoad, rows: int) -> Array:
 
 
 def seconds(
-    kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float, power: float = 1.0
+    kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float, sustained: float
 ) -> Numeric:
-    """Seconds of a layer's experts on the busiest rank. `power` is the GPU's watts per FLOP over those of the measured GPU."""
+    """Seconds of a layer's experts on the busiest rank. `sustained` is the rate of long products over that of the kernel's table."""
     of, tokens = load(routed), np.maximum(routed.arriving, LEAST)
     p, peak, bandwidth = kernel.p, peak_flops * MICRO * kernel.compute, bytes_per_s * MICRO * kernel.memory
     rule, _, padded = kernel.rule.removesuffix("~").partition(":")
@@ -82,8 +82,6 @@ def seconds(
     # The rest of a tile is zeros, which draw hardly any power.
     filled = np.minimum(routed.pairs / np.maximum(_rows(rule, 0.0, routed, of, tokens), LEAST), 1.0)
     busy_us: Numeric = 0.0
-    known = only(MeasuredKernels)
-    sustained = min(1.0, known.experts.sustained * max(1.0, power) ** known.power.exponent)
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
         compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak

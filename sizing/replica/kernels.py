@@ -302,8 +302,12 @@ class Kernels:
         if routed is not None and measured is not None:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
             bandwidth = self._drawn_bytes_per_s(measured.memory)
-            power = 1.0 if measured.gpu == self._rows.card else self._power
-            measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power)
+            # A GPU with more watts per FLOP than the measured one keeps a higher clock.
+            more = 1.0 if measured.gpu == self._rows.card else max(1.0, self._power)
+            sustained = min(1.0, self._rows.chips.sustained_experts * more ** only(MeasuredKernels).power.exponent)
+            measured_s = experts.seconds(
+                measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, sustained=sustained
+            )
             # Corrections of shapes that were not measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
             within: Numeric = np.maximum(measured_s, least_s)

@@ -85,8 +85,7 @@ Knots = Annotated[tuple[float, ...], Field(min_length=2)]
 class ExpertKnots(Sourced):
     """Axes of the corrections, as logarithms to base 2.
 
-    `popularity` is the load of the most popular expert over the least popular. `sustained` is the rate of long products in
-    service over their rate in the tables.
+    `popularity` is the load of the most popular expert over the least popular.
     """
 
     tokens: Knots
@@ -95,14 +94,14 @@ class ExpertKnots(Sourced):
     fan_out: Knots
     pairs: Knots
     popularity: Annotated[float, Field(ge=1)]
-    sustained: Fraction
 
 
 class Chips(Spec):
     """The GPUs of an architecture: the usual number of multiprocessors, and exceptions by GPU name in `of`.
 
     `reference` is the GPU whose kernels stand in for GPUs without their own; `reference_w` and `reference_tflops` are its power
-    and 16-bit peak. `files` hold the kernels. `sustained` is the rate of long products in service over their rate in the tables.
+    and 16-bit peak. `files` hold the kernels. `sustained` is the rate of long products in service over their rate in the tables,
+    `sustained_experts` that of long products of experts.
     `drawn_gb_per_s` is the bandwidth that products reach on GPUs with too few multiprocessors for their memory, by GPU.
     """
 
@@ -112,6 +111,7 @@ class Chips(Spec):
     reference_tflops: Annotated[float, Field(gt=0)]
     multiprocessors: PositiveInt
     sustained: Fraction
+    sustained_experts: Fraction
     of: dict[Text, PositiveInt] = Field(default_factory=dict)
     drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
