@@ -236,10 +236,14 @@ class Rows(NamedTuple):
 
 
 def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:
-    """A row for each record: first `labels`, which are the same in all rows, then `columns` (field names or quantities)."""
-    shared = labels or {}
-    first = tuple(plain(value) for value in shared.values())
+    """A row for each record: first `labels`, which are the same in all rows, then `columns` (field names or quantities).
+
+    A label that is also a column is the column.
+    """
     figures = [Quantity(column) if isinstance(column, str) else column for column in columns]
+    own = {figure.key for figure in figures}
+    shared = {key: value for key, value in (labels or {}).items() if key not in own}
+    first = tuple(plain(value) for value in shared.values())
     return Rows(
         (*shared, *(figure.key for figure in figures)),
         [(*first, *(plain(figure.value(record)) for figure in figures)) for record in records],

@@ -291,12 +291,12 @@ FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN
 
 def rows(record: Compare) -> Rows:
     """A row for each candidate. A limit on a percentile adds a column for that percentile."""
-    shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
     at_limits = [quantities.at_limit(quantity, limit.statistic) for quantity, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
     in_pools = Quantity("pools", of=lambda c: None if c.pools is None else shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limits, *edges, "limit", "reason", notes, in_pools), shared)
+    own: tuple[str | Quantity, ...] = (*FIGURES, *at_limits, *edges, "limit", "reason", notes, in_pools)
+    return rows_of(record.candidates, own, labels(record.inputs))
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[Quantity, LimitInMs]]:

@@ -283,17 +283,10 @@ def _pays(record: CostReport) -> Iterator[Line]:
     yield from (line._replace(spare=PAIR if at < FIRST_PAIRS else ASSUMED - 1) for at, line in enumerate(found))
 
 
-def _at(record: CostReport) -> str:
-    return ways.LOADS[record.load or "mean_load"]
-
-
-def _cheapest(record: CostReport) -> CostOption:
-    return min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-
-
 def _headline(record: CostReport) -> str:
     """The cheapest way, and what it costs."""
-    least, count = _cheapest(record), len(record.options)
+    least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
+    count = len(record.options)
     of = f", cheapest of {count}" if count > 1 else ""
     each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests"
     return f"{least.name}: {rounded_usd(least.usd_per_year)} a year, {each}{of}"
@@ -418,7 +411,7 @@ def figure(record: CostReport) -> Figure:
         "US dollars a year",
         tuple(Series(name, over(name, np.geomspace(*span, POINTS)), look="line") for name in curves),
         guides=tuple(crossing(*each) for each in crossings),
-        limit=Tick(here, f"{_at(record).removeprefix('the ')}: {number(here)} a day"),
+        limit=Tick(here, f"{ways.LOADS[record.load or 'mean_load'].removeprefix('the ')}: {number(here)} a day"),
         logarithmic="xy",
         title=f"{i.model}, {i.weight_precision.upper()} weights, ISL {i.isl:,}, OSL {i.osl:,}, on {_sized(record)[1]}, "
         f"{i.engine_title} {i.engine_version}",

@@ -262,7 +262,6 @@ COLUMNS = (
 
 def rows(record: Estimate) -> Rows:
     """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons."""
-    shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
 
     def row(layout: NamedTuple, status: str, **own: Any) -> dict[str, Any]:
         return {**dict(fields(layout)), "status": status, **own}
@@ -281,7 +280,7 @@ def rows(record: Estimate) -> Rows:
         found += [row(pool, name, **own, detail=both.why) for pool, name in named if pool is not None]
     found += [row(one, "feasible", detail="") for one in record.alternatives]
     found += [row(one, "rejected", limit=one.reason) for one in record.rejected]
-    return rows_of(found, COLUMNS, shared)
+    return rows_of(found, COLUMNS, labels(record.inputs))
 
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:

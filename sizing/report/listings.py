@@ -162,7 +162,7 @@ def _outline(value: dict[str, Any], depth: int, sources: dict[str, int]) -> Iter
     indent = "  " * depth
     for key, entry in value.items():
         label = indent + key.replace("_", " ")
-        if isinstance(entry, dict) and not _is_small(entry):
+        if isinstance(entry, dict) and ("source" in entry or any(isinstance(e, dict | list) for e in entry.values())):
             yield f"{label}:"
             yield from _outline(entry, depth + 1, sources)
         elif isinstance(entry, list) and any(isinstance(e, dict) for e in entry):
@@ -173,10 +173,6 @@ def _outline(value: dict[str, Any], depth: int, sources: dict[str, int]) -> Iter
             yield f"{label}: {_numbered(entry, sources)}"
         else:
             yield f"{label}: {_scalar(entry)}"
-
-
-def _is_small(value: dict[str, Any]) -> bool:
-    return all(not isinstance(entry, (dict, list)) for entry in value.values()) and "source" not in value
 
 
 def _row(value: Any, sources: dict[str, int]) -> str:
