@@ -92,14 +92,15 @@ def up(n: int, k: int, availability: float, fit: Fit = ALONE) -> float:
     if fit.replicas_per_node <= 1 or nodes == 0:
         return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
     each, fuller = divmod(n, nodes)
+    of_full, of_rest = (
+        [_exactly(count, down, 1 - availability) for down in range(count + 1)] for count in (fuller, nodes - fuller)
+    )
     total = 0.0
-    for down_full in range(fuller + 1):
-        for down_rest in range(nodes - fuller + 1):
+    for down_full, chance_full in enumerate(of_full):
+        for down_rest, chance_rest in enumerate(of_rest):
             if n - down_full * (each + 1) - down_rest * each < k:
                 break
-            total += _exactly(fuller, down_full, 1 - availability) * _exactly(
-                nodes - fuller, down_rest, 1 - availability
-            )
+            total += chance_full * chance_rest
     return min(1.0, total)
 
 

@@ -93,7 +93,7 @@ def test_an_unknown_option_is_one_line(command: str, capsys: pytest.CaptureFixtu
         (["--isl", "0"], ["--isl"]),
         (["--tp", "x"], ["--tp", "whole number"]),
         (["--price", "-1"], ["--price", "from 0.001 to 1,000"]),
-        (["--gpus", "0"], ["--gpus", "at least 1"]),
+        (["--gpus", "0"], ["--gpus", "above 0"]),
         (["--engine", "vllm:99"], ["99"]),
         (["--max-utilisation", "80"], ["80"]),
     ],

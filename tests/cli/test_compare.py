@@ -22,7 +22,7 @@ Capsys = pytest.CaptureFixture[str]
 GOLDEN = DATA / "golden"
 MODEL = ["-m", "llama-3.1-8b", "--isl", "1000", "--osl", "200"]
 LIMITS = ["--ttft", "p95:500ms", "--itl", "20ms"]
-RATE = [*MODEL, *LIMITS, "--rps", "40"]
+RATE = [*MODEL, *LIMITS, "--rps", "20"]
 LARGE = ["-m", "llama-3.1-70b", "--isl", "1000", "--osl", "200", "--rps", "2"]
 
 
@@ -71,7 +71,9 @@ def check_as_estimated(candidate: dict[str, Any], estimate: dict[str, Any]) -> N
     assert candidate["bands"].get("max_requests_per_s") == estimate["bands"].get("load.max_requests_per_s")
 
 
-@pytest.mark.parametrize("extra", [[], ["--no-verify"], ["--no-verify", "--conservative"], ["--headroom", "50%"]])
+@pytest.mark.parametrize(
+    "extra", [[], ["--no-verify"], ["--no-verify", "--conservative"], ["--no-verify", "--headroom", "50%"]]
+)
 def test_figures_are_those_of_estimate(extra: list[str], capsys: Capsys) -> None:
     gpus, precisions = ("h100-sxm", "l40s", "a100-sxm-80gb"), ("fp8", "bf16")
     compared = document(capsys, "compare", *RATE, "-g", ",".join(gpus), "--precision", ",".join(precisions), *extra)

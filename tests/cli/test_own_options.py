@@ -116,7 +116,7 @@ TRIED: dict[str, tuple[str, Tries]] = {
     "deploy": (QUICK, {
         **NAMED, "target": "--for compose", "checkpoint": "--checkpoint a/b", "benchmark": "--benchmark vllm",
         "draft_model": (f"{QUICK} --speculative eagle3:3@0.75", "--draft-model a/b"), "output": "--output NEW.yaml", "json": "--json",
-        "no_verify": (f"{ONE} {LENGTHS} --rps 100 --itl p99:20ms", "--no-verify"),
+        "no_verify": (f"{ONE} {LENGTHS} --rps 12 --itl p99:20ms", "--no-verify"),
     }),
     "check": (f"{CHECKED} --no-verify", {
         **SHOWN, "demand": (f"'{SERVED}' -g h100-sxm --replicas 9 --no-verify", "--demand rag --set model=llama-3.1-8b"), "model": (CHECKED.replace("vllm serve meta-llama/Llama-3.1-8B-Instruct", "vllm serve /model") + " --no-verify", "-m llama-3.1-8b"),

@@ -19,7 +19,7 @@ Capture = pytest.CaptureFixture[str]
 # Step times of the first are corrected as long as published runs are slower than the model says, those of the second are not.
 QUESTIONS = {
     "gpt-oss on b200": "model: openai/gpt-oss-120b\ngpu: b200\nserving: {engine: sglang}\ntokens: {isl: 1000, osl: 300}\n"
-    "demand: {requests_per_s: 60}\nlimits: {itl: 20ms, ttft: 'p95:1s'}\n",
+    "demand: {requests_per_s: 20}\nlimits: {itl: 20ms, ttft: 'p95:1s'}\n",
     "llama on h100": "model: llama-3.1-8b\ngpu: h100-sxm\ntokens: {isl: 800, osl: 150}\n"
     "demand: {requests_per_s: 90}\nlimits: {itl: 25ms}\n",
 }

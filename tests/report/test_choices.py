@@ -100,7 +100,9 @@ def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:
 def test_a_confidence_sizes_as_asked_and_says_the_same() -> None:
     text = said(88, 88, without=12)
     assert (
-        text.startswith("88 GPUs: 90 %") and "12 without --confidence" in text and "measure one replica first" in text
+        text.startswith("88 GPUs keep the limits in 90 % of")
+        and "12 without --confidence" in text
+        and "measure one replica first" in text
     )
     assert "measure" not in said(24, 24, without=12)
 

@@ -101,9 +101,9 @@ def test_models_that_share_a_card_leave_the_rest_of_it_once(capsys: Capture) -> 
 def test_requests_that_a_cache_does_not_hold_wait_in_the_queue(
     tokens: tuple[str, str], queued: bool, capsys: Capture
 ) -> None:
-    """20 in flight where the cache holds fewer than two: no share of capacity, and no share of runs that serve them."""
+    """20 in flight on 8 GPUs, each of whose caches holds fewer than two: no share of capacity, and no share of runs that serve them."""
     asked = ("-m", "llama-3.1-70b", "--precision", "fp8", "-g", "h200-sxm", "--tp", "1", "--concurrency", "20")
     assert run(["estimate", *asked, "--isl", tokens[0], "--osl", tokens[1], "--no-verify"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert ("most requests wait in the queue: the cache holds 1.87 of 20 in flight" in shown) == queued
+    assert ("most requests wait in the queue: the cache holds 1.87 of 2.50 in flight a replica" in shown) == queued
     assert ("of capacity" not in shown) == queued
