@@ -19,6 +19,7 @@ PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix
 SESSIONS = {"concurrent_users": 1.0, "requests_per_session": 1.0, "session_length": "1h"}
 NUMERIC = (WHOLE, NUMBER, SHARE, PRICE)
 OF_SESSIONS = ("requests_per_session", "session_length")
+OF_BATCH = {"demand.documents": 1, "demand.within": "1h"}  # which state a demand together
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # options without effect if a hit rate is stated
 
 
@@ -118,6 +119,8 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
 def _plain(option: Field) -> dict[str, Any]:
     if option.name in OF_SESSIONS:
         return {**PLAIN, "demand.sessions": SESSIONS}
+    if option.field in OF_BATCH:
+        return {**PLAIN, **OF_BATCH}
     if option.name in OF_TURNS:
         return {**PLAIN, "optimisations.prefix.hit": None, "optimisations.prefix.turns": 2}
     return PLAIN

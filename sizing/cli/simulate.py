@@ -56,7 +56,7 @@ CLOSED_LOOP = named(DEMAND_OPTIONS, "closed_loop")
 # The number of GPUs is --replicas times the layout, not a budget. --requests without a load replaces a mode.
 SHARED = (
     *MODEL_OPTIONS,
-    *without(DEMAND_OPTIONS, "gpus", "mode", "closed_loop"),
+    *without(DEMAND_OPTIONS, "gpus", "mode", "closed_loop", "documents", "within"),
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,

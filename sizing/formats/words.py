@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from sizing.specs.units import MONTHS_PER_YEAR, over_months
 
+ROUNDING = 1e-6  # of a minute: what floating point adds is no minute
 NOTHING = "-"  # written for a missing or infinite figure, such as the capacity of an API
 
 
@@ -100,6 +101,14 @@ def gib(value: float) -> str:
 def plural(count: float, noun: str) -> str:
     """Write a count with its noun."""
     return f"{count:,.0f} {noun}" + ("" if count == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in hours and minutes, rounded up to a minute: `5 h 12 min`; below a minute in seconds."""
+    if seconds < 60:
+        return f"{number(seconds)} s"
+    hours, minutes = divmod(math.ceil(seconds / 60 - ROUNDING), 60)
+    return " ".join([f"{hours:,} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes))
 
 
 def between(low: float, high: float, write: Callable[[float], str]) -> str:

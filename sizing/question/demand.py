@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.formats.words import duration
 from sizing.specs import demand as capacity
 from sizing.specs.demand import HOURS_OF_DAY, Demand
 from sizing.specs.errors import InputError
@@ -62,7 +63,7 @@ def mean_of(count: float, share: float) -> float:
 
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
-OF_PEAK = ("requests_per_s", "sessions")
+OF_PEAK = ("requests_per_s", "sessions", "documents")
 OF_PEOPLE = ("concurrent_users", "sessions")  # people at the peak, who are there in their active hours
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
 MEAN = "mean_requests_per_s"  # the mean around the clock
@@ -206,12 +207,17 @@ def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool =
 def habits(
     demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None, *, offline: bool = False
 ) -> Habits:
-    """The habits of users: from the workload, else from the profile `shape`, else from the defaults."""
+    """The habits of users: from the workload, else from the profile `shape`, else from the defaults.
+
+    Documents come once a day, over the time that they state.
+    """
     by_users = comes_of_users(demand, planning, offline=offline)
     hours = planning.active_hours or (defaults.active_hours if by_users else HOURS_PER_DAY)
     peak = planning.peak_to_mean or (defaults.peak_to_mean if by_users else 1.0)
     if shape is not None:
         hours, peak = HOURS_PER_DAY, shape.peak_to_mean
+    if demand is not None and demand.within_s is not None:
+        hours, peak = min(HOURS_PER_DAY, demand.within_s / SECONDS_PER_HOUR), 1.0
     each = planning.requests_per_user_per_day or defaults.requests_per_user_per_day
     return Habits(each, hours, peak, planning.poisson_percentile, defaults.peak_hours)
 
@@ -282,8 +288,8 @@ def says_shape(planning: Planning) -> bool:
 
 
 def _has_mean(kind: str, planning: Planning) -> bool:
-    """Whether the mean around the clock follows from a peak: of people, or where the workload states how the two relate."""
-    return kind in OF_PEOPLE or says_shape(planning)
+    """Whether the mean around the clock follows from a peak: of people or documents, or where the workload says how."""
+    return kind in (*OF_PEOPLE, "documents") or says_shape(planning)
 
 
 def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
@@ -300,6 +306,9 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
     if kind == "concurrent_users" and offline:
         message = "has no meaning for offline work, where nobody thinks about an answer"
         raise InputError(message, field="demand.concurrent_users", allowed="another mode, or a rate")
+    if kind == "documents" and (shaped or planning.poisson_percentile is not None):
+        message = "documents come as fast as they are answered, and planning says how their arrivals are spread"
+        raise InputError(message, field="demand.documents", allowed="without a peak, hours, a profile or a percentile")
     unsaid = not shaped and planning.poisson_percentile is None and not offline
     if kind in OF_YEAR and unsaid:
         message = (
@@ -330,6 +339,9 @@ def _before_chance(
         s = demand.sessions
         how = f"{s.concurrent_users:,.10g} users x {s.requests_per_session:g} requests / {s.session_s:,.10g} s of a session"
         yield RateStep("peak", s.requests_per_s, how)
+    elif demand.documents is not None and demand.within_s is not None:
+        how = f"{demand.documents:,.10g} requests in {duration(demand.within_s)}"
+        yield RateStep("peak", demand.documents / demand.within_s, how)
     else:
         mean = _mean(demand, user, as_stated)
         yield mean

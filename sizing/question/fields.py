@@ -37,6 +37,7 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 OPTIMISATIONS = "Optimisations"
 
+OF_ITS_OWN = frozenset({"closed_loop", "think_time", "within"})  # details of a demand that state none by themselves
 SESSION = "sessions."  # the prefix of the fields of a demand in sessions
 Share = NewType("Share", float)
 Prices = NewType("Prices", str)  # or one number
@@ -64,6 +65,8 @@ QUESTION_OPTIONS = (
     Field("concurrency", WHOLE, ("--concurrency",), "Demand: mean number of requests in flight over all replicas. They arrive at random times.", DEMAND, "demand.concurrency"),
     Field("closed_loop", bool, ("--closed-loop",), "With --concurrency: always exactly this number in flight, as the clients of a benchmark hold it.", DEMAND, "demand.closed_loop"),
     Field("dau", NUMBER, ("--dau",), "Demand: daily active users.", DEMAND, "demand.daily_active_users"),
+    Field("documents", NUMBER, ("--documents",), "Demand: requests of offline work that are all done --within a time: 2M.", DEMAND, "demand.documents"),
+    Field("within", TEXT, ("--within",), "Time in which all --documents are done: 6h.", DEMAND, "demand.within"),
     Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests that a user sends in a day.", DEMAND, "planning.requests_per_user_per_day"),
     Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
     Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Busiest time divided by the mean of the active hours.", DEMAND, "planning.peak_to_mean"),
@@ -160,7 +163,7 @@ LAYOUT_OPTIONS = (*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS, *DISA
 def states_demand(option: Field) -> bool:
     """Whether an option states a demand by itself, and not a detail of another demand."""
     section, _, kind = (option.field or "").partition(".")
-    return section == "demand" and kind != "closed_loop" and not kind.startswith(SESSION)
+    return section == "demand" and kind not in OF_ITS_OWN and not kind.startswith(SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +278,6 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     return Options(given, flags, values.get("precision"), *prices, faults, frozenset(values.get(CONFIGURED, ())))
 
 
-OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # details of a workload's demand that state none by themselves
 _PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
 _BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
 

@@ -18,7 +18,7 @@ OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
 OF_LENGTHS = ("isl", "osl", "isl_max", "osl_max", "isl_std", "osl_std", "length_shape", "length_ratio")
 OF_RATES = ("rps", "users", "requests_per_session", "session_length", "concurrency")
-OF_DEMAND = (*OF_RATES, "closed_loop", "dau", "mean_rps", "profile", "percentile")
+OF_DEMAND = (*OF_RATES, "closed_loop", "dau", "documents", "within", "mean_rps", "profile", "percentile")
 OF_LOADS = (*OF_RATES, "dau", "arrivals")
 # Options of `curve` that filter or judge measured rows; options of `plan` that a fleet takes too.
 OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")

@@ -17,6 +17,7 @@ from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, evidence, layouts, repeat, screen
 from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, is_to_measure
 from sizing.report.parts.figures import (
+    BatchJob,
     Cost,
     IdleConversations,
     Latency,
@@ -129,6 +130,7 @@ class Estimate(NamedTuple):
     trace: Replayed | None = None
     serves: Literal["deployment", "disaggregated"] | None = None
     prices: PriceOrder | None = None
+    batch_job: BatchJob | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -188,7 +190,7 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
-    figures_of_one = dict.fromkeys((*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings"))
+    figures_of_one = dict.fromkeys((*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings", "batch_job"))
     without = one._replace(
         **figures_of_one,  # type: ignore[arg-type]
         feasible=found.feasible,
@@ -398,10 +400,12 @@ def is_demanded(demand: DemandInputs) -> bool:
 def _judged(record: Estimate) -> Iterator[Judged]:
     """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
-    assert load and latency
+    assert load and latency and record.deployment
     bands_of = screen.bands_in(found, "latency.")
-    yield from screen.latencies(screen.by_name(latency), record.inputs.limits, bands_of, record.limiting.limit)
-    binds = record.limiting.limit_ms is None
+    full = not is_demanded(demand) or load.full(record.deployment.replicas, record.inputs.headroom)
+    binding = record.limiting.limit if full else ""
+    yield from screen.latencies(screen.by_name(latency), record.inputs.limits, bands_of, binding)
+    binds = full and record.limiting.limit_ms is None and record.inputs.mode != "offline"
     most, served = "load.max_requests_per_s", "load.requests_per_s"
     people = demand.concurrency if demand.concurrency is not None else demand.concurrent_users
     if people is not None:
@@ -463,9 +467,10 @@ def _around(record: Estimate) -> Iterator[Line]:
     for warned in (warning, record.limiting.warning):
         if warned is not None:
             yield Line(warned, "Warning")
-    if record.idle_conversations is not None:
-        yield Line(record.idle_conversations.words, "Idle caches")
-    yield Line(_binds(record), "Binds")
+    for each, label in ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches")):
+        if each is not None:
+            yield Line(each.words, label)
+    yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
     yield from types
     if record.prices is not None:
         yield record.prices.line()

@@ -197,7 +197,7 @@ class Demand(Spec):
     Rates, `concurrency` and `concurrent_users` are peak values; active users are counted per day, calls and documents per year.
     A trace is a file of arrivals; its mean and its busiest minute are used. `concurrency` is the mean number of requests in
     flight under random arrivals; in a `closed_loop` it is the exact number, as benchmark clients hold it. A concurrent user
-    sends the next request `think_time` after an answer.
+    sends the next request `think_time` after an answer. `documents` are requests of offline work, all answered `within` a time.
     """
 
     requests_per_s: Rate | None = None
@@ -209,8 +209,10 @@ class Demand(Spec):
     mean_requests_per_s: Rate | None = None
     trace: Text | None = None
     concurrent_users: People | None = None
+    documents: Yearly | None = None
     closed_loop: Annotated[bool, Field(strict=True)] | None = None
     think_time: Duration | None = None
+    within: Duration | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -223,13 +225,15 @@ class Demand(Spec):
             raise ValueError("closed_loop is of requests in flight: concurrency states how many")
         if self.think_time is not None and self.concurrent_users is None:
             raise ValueError("think_time is of concurrent_users, who ask again after it")
+        if (self.within is None) != (self.documents is None):
+            raise ValueError("documents and within state a demand together: 2,000,000 documents within 6h")
         return self
 
     @classmethod
     @cache
     def kinds(cls) -> tuple[str, ...]:
         """The names of all kinds of demand."""
-        return tuple(name for name in cls.model_fields if name not in ("closed_loop", "think_time"))
+        return tuple(name for name in cls.model_fields if name not in ("closed_loop", "think_time", "within"))
 
     @property
     def kind(self) -> str:
@@ -240,3 +244,8 @@ class Demand(Spec):
     def think_time_s(self) -> float | None:
         """The stated think time in seconds."""
         return None if self.think_time is None else parse_duration_s(self.think_time)
+
+    @property
+    def within_s(self) -> float | None:
+        """The seconds within which all documents are done."""
+        return None if self.within is None else parse_duration_s(self.within)

@@ -333,6 +333,12 @@ def _with_result(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "tokens": {**tokens, "osl": RESULTS}}
 
 
+def _as_batch(data: dict[str, Any]) -> dict[str, Any]:
+    demand = data.get("demand")
+    batch = isinstance(demand, dict) and demand.get("documents") is not None
+    return {**data, "mode": "offline"} if batch and "mode" not in data else data
+
+
 class Workload(Spec):
     """One workload, a file of workloads/traffic or a user's own.
 
@@ -362,9 +368,9 @@ class Workload(Spec):
     def _middles(cls, data: Any) -> Any:
         """Replace each range by its middle, and move the ranges to `uncertain`.
 
-        A pooling task has one result per request unless `osl` is stated.
+        A pooling task has one result per request unless `osl` is stated. Documents within a time are offline work.
         """
-        return values.taken_out(_with_result(data), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
+        return values.taken_out(_as_batch(_with_result(data)), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
 
     @property
     def pooled(self) -> bool:
@@ -375,6 +381,13 @@ class Workload(Spec):
     def longest(self) -> int:
         """Tokens of the longest sequence: prompt and output, or only the prompt of a pooling task."""
         return self.tokens.longest - (RESULTS if self.pooled else 0)
+
+    @model_validator(mode="after")
+    def _nobody_waits(self) -> Self:
+        batch = self.demand is not None and self.demand.documents is not None
+        if batch and (self.mode != "offline" or self.limits.stated):
+            raise ValueError("documents within a time are offline work (mode offline), without limits on latency")
+        return self
 
     @model_validator(mode="after")
     def _ranges_in_bounds(self) -> Self:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import filled
-from sizing.formats.words import number, percent
+from sizing.formats.words import duration, number, percent, rounded_usd
 from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -17,7 +17,7 @@ from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
 from sizing.report.parts.question import habits
-from sizing.specs.units import HOURS_PER_MONTH, MILLI
+from sizing.specs.units import HOURS_PER_MONTH, MILLI, SECONDS_PER_HOUR
 from sizing.specs.units import Statistics as Statistics
 
 HEADROOM_OF = {"requests/s": "requests_per_s", "requests in flight": "concurrency", "users": "users"}
@@ -38,6 +38,10 @@ class LoadFigures(NamedTuple):
     headroom: float
     headroom_of: str
     share_of_max_requests_per_s: float
+
+    def full(self, replicas: int, reserve: float) -> bool:
+        """Whether one replica less would be above what the limits allow, with a `reserve` on top of the demand."""
+        return replicas > 1 and (1 + self.headroom) * (replicas - 1) < (1 + reserve) * replicas
 
 
 class Throughput(NamedTuple):
@@ -102,6 +106,21 @@ class Cost(NamedTuple):
     usd_per_month: float | None = None
 
 
+class BatchJob(NamedTuple):
+    """The documents of offline work, the time that they may take, the least that they take, and the price of the GPUs for that time."""
+
+    documents: float
+    within_s: float
+    least_s: float
+    usd: float | None
+
+    @property
+    def words(self) -> str:
+        """Write how long the documents take, and the price."""
+        price = "" if self.usd is None else f"; {rounded_usd(self.usd)} for {duration(self.within_s)}"
+        return f"at the most requests/s done in {duration(self.least_s)}{price}"
+
+
 class Simulation(NamedTuple):
     """The check of an answer by a simulation of one replica under its share of the demand.
 
@@ -152,6 +171,7 @@ class Figures(NamedTuple):
     readings: Readings
     simulation: Simulation | None
     idle_conversations: IdleConversations | None
+    batch_job: BatchJob | None
     prefill: Step
     decode: Step | None
 
@@ -170,6 +190,7 @@ def figures(best: Answer, outcome: Outcome) -> Figures:
         readings=readings_of(load, question),
         simulation=simulation(best, outcome),
         idle_conversations=idle_conversations(best.pool, question),
+        batch_job=batch_job(best, question),
         prefill=prefill,
         decode=decode,
     )
@@ -192,6 +213,17 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
         headroom_of=HEADROOM_OF[target.unit],
         share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
     )
+
+
+def batch_job(best: Answer, question: Question) -> BatchJob | None:
+    """The documents of a demand that states them, and how long the GPUs take at the highest rate; else None."""
+    demand = question.origin.workload.demand
+    if demand is None or demand.documents is None or demand.within_s is None:
+        return None
+    least_s = demand.documents / (best.pool.capacity.requests_per_s * best.pool.count)
+    usd = best.usd_per_hour
+    usd = None if usd is None else usd * demand.within_s / SECONDS_PER_HOUR
+    return BatchJob(demand.documents, demand.within_s, least_s, usd)
 
 
 def simulation(best: Answer, outcome: Outcome) -> Simulation | None:

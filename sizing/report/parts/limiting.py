@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss, nearly_idle
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line
-from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
+from sizing.formats.words import duration, gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -123,9 +123,13 @@ def _capacity_words(best: Answer, question: Question) -> str:
         return f"capacity is {share} of the highest stable rate (--max-utilisation), {most}"
     if question.service.osl == 1:  # slots and cache then hold only the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
+    more, slots = "more memory per GPU, a larger TP or an FP8 cache", best.pool.replica.settings.max_num_seqs
     if best.pool.capacity.binding == "kv_cache":
-        return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
-    slots = best.pool.replica.settings.max_num_seqs
+        if question.target.offline:
+            return f"{most} with a full KV cache, as offline work keeps it: {more} raises it"
+        return f"KV cache, full {at}: {more} holds more sequences"
+    if question.target.offline:
+        return f"{most} with {slots:,} sequences (max_num_seqs), as offline work keeps it: --max-num-seqs"
     return f"max_num_seqs ({slots:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
 
 
@@ -238,10 +242,18 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     gpus = replicas * layout.gpus
     shape = "" if layout == own.layout else f" as {replicas} x {layout}"
     serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
+    if (documents := _documents(question)) is not None:
+        return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(documents / served)}; "
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
     limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
     return f"{serve}, where {limit} reaches its limit; "
+
+
+def _documents(question: Question) -> float | None:
+    """The documents of a demand that states how long they may take; None for another."""
+    demand = question.origin.workload.demand
+    return None if demand is None else demand.documents
 
 
 def _nodes_and_cost(like: Answer, gpus: int) -> str:

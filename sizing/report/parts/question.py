@@ -376,6 +376,8 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
     what = people_words(asked) or what
     grown = f" + {percent(inputs.headroom)}" if inputs.headroom else ""
     hows = [step.how for step in asked.steps if step.how != "as stated"]
+    if asked.kind == "documents":
+        what = f"{hows.pop(0)} = {what}"
     if asked.ranges:
         hows = [how for how in hows if not how.startswith(MIDDLE_OF)]
         spans = (f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked.ranges.items())
