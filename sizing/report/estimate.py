@@ -62,7 +62,7 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
     "gpu_budget": "Infeasible: the demand takes more GPUs than the budget",
 }
 COMMANDS = "llmsize report: a page; llmsize deploy: start it"
-LAUNCHED = f"--verbose, --explain; {COMMANDS}"
+MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published runs are like it
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
@@ -190,7 +190,9 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
-    figures_of_one = dict.fromkeys((*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings", "batch_job"))
+    figures_of_one = dict.fromkeys(
+        (*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings", "batch_job")
+    )
     without = one._replace(
         **figures_of_one,  # type: ignore[arg-type]
         feasible=found.feasible,
@@ -309,7 +311,8 @@ def sections(record: Estimate) -> Iterator[Section]:
     if record.latency is not None:
         yield screen.figures(_judged(record))
     derive = "" if record.explanations else "--explain; "
-    after = (LAUNCHED, f"{derive}{COMMANDS}") if record.feasible else (NEXT,)
+    commands = COMMANDS if record.evidence is None or record.evidence.groups else MEASURED
+    after = (f"--verbose, --explain; {commands}", f"{derive}{commands}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
     by_day = _by_day(record)
     known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)

@@ -69,6 +69,7 @@ VALUES = {
     "active_hours": "3", "peak_to_mean": "4", "mode": "offline", "gpus": "2", "mean_rps": "700", "profile": "office",
     "percentile": "95%", "ttft": "60ms", "itl": "9ms", "e2e": "700ms", "max_utilisation": "30%", "headroom": "80%",
     "set": "limits.itl=9ms", "price": "9", "provider": "lambda", "confidence": "70%",
+    "documents": "9m", "within": "3h",
     # engines' own
     "kv_cache_bytes": "9GB", "max_total_tokens": "9000", "cpu_offload_gb": "9", "offload_backend": "prefetch", "pp_layers": "20,12",
     "limit_mm_per_prompt": "image=0,video=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
@@ -84,6 +85,8 @@ WITH: dict[str, tuple[str, ...]] = {
     "requests_per_session": ("--users", "4000", "--session-length", "5min"),
     "session_length": ("--users", "4000", "--requests-per-session", "3"),
     "closed_loop": ("--concurrency", "300"),
+    "documents": ("--within", "6h"),
+    "within": ("--documents", "9m"),
     "think_time": ("--users", "90000"),
     "peak_to_mean": ("--dau", "9m"),
     "requests_per_user": ("--dau", "9m"),
@@ -131,7 +134,7 @@ ELSEWHERE = frozenset(
     {"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify", "plot", "move"}
 )
 SAME_BYTES = ("memory", "ep")  # whole experts or parts of each: what a GPU holds of them is the same
-STATES = ("--rps", "--users", "--dau", "--concurrency")
+STATES = ("--rps", "--users", "--dau", "--concurrency", "--documents", "--within")
 
 
 def cases() -> Iterator[tuple[str, str]]:

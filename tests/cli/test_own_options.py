@@ -128,6 +128,8 @@ TRIED: dict[str, tuple[str, Tries]] = {
         "no_verify": (CHECKED, "--no-verify"),
         "isl": "--isl 700", "osl": "--osl 70", "isl_max": "--isl-max 9000", "osl_max": "--osl-max 900", "rps": "--rps 3", "users": "--users 30",
         "think_time": (f"{CHECKED} --no-verify --users 30", "--think-time 9s"), "concurrency": "--concurrency 30",
+        "documents": (f"'{SERVED}' -g h100-sxm --no-verify --isl 900 --osl 90 --rps 9", "--documents 9m --within 9h"),
+        "within": (f"'{SERVED}' -g h100-sxm --no-verify --isl 900 --osl 90 --documents 9m --within 9h", "--within 4h"),
         "closed_loop": (f"{CHECKED} --no-verify --concurrency 30", "--closed-loop"),
         "requests_per_session": (f"{CHECKED} --no-verify --users 30", "--requests-per-session 3 --session-length 1min"),
         "session_length": (f"{CHECKED} --no-verify --users 30", "--requests-per-session 3 --session-length 2min"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson as reference
 
+import sizing
 from sizing.catalog.workloads import load_profile, load_workload, override, profile_names
 from sizing.cli.main import run
 from sizing.question import demand
@@ -312,3 +313,32 @@ def test_requests_in_flight_are_around_the_clock_unless_hours_are_stated() -> No
     for kind in ("concurrency", "requests_per_s"):
         found = resolved({kind: 10})
         assert found.at_rate(4.0, workload({kind: 10}).planning).mean_per_s is None
+
+
+def test_documents_within_a_time_are_their_rate_once_a_day() -> None:
+    asked = sizing.ask("offline-batch", gpu="h100-sxm", documents=2_000_000, within="6h")
+    found = asked.origin.demanded
+    assert found is not None and asked.target.offline
+    assert found.peak_per_s == found.busy_per_s == 2_000_000 / 21_600 == asked.target.requests_per_s
+    assert found.mean_per_s == pytest.approx(2_000_000 / 86_400)
+    assert [rate for rate in found.by_hour_per_s() if rate] == [found.busy_per_s] * 6
+
+
+@pytest.mark.parametrize("hours", ["30h", "1h"])
+def test_documents_within_a_time_need_no_other_mode(hours: str) -> None:
+    asked = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm", isl=2000, osl=200, documents=3e6, within=hours)
+    assert asked.target.offline and asked.target.requests_per_s == pytest.approx(3e6 / 3600 / int(hours[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"documents": 5e6}, "together"),
+        ({"within": "6h"}, "together"),
+        ({"documents": 5e6, "within": "6h", "mode": "streaming"}, "offline work"),
+        ({"documents": 5e6, "within": "6h", "peak_to_mean": 2}, "as fast as they are answered"),
+    ],
+)
+def test_documents_that_contradict_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        sizing.ask("offline-batch", gpu="h100-sxm", **options)
