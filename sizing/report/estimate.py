@@ -65,6 +65,7 @@ COMMANDS = "llmsize report: a page; llmsize deploy: start it"
 MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published runs are like it
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
+OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
 MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
@@ -190,9 +191,7 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
-    figures_of_one = dict.fromkeys(
-        (*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings", "batch_job")
-    )
+    figures_of_one = dict.fromkeys((*OF_ANSWER, *OF_ONE_POOL))
     without = one._replace(
         **figures_of_one,  # type: ignore[arg-type]
         feasible=found.feasible,
@@ -404,27 +403,23 @@ def _judged(record: Estimate) -> Iterator[Judged]:
     """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
     assert load and latency and record.deployment
-    bands_of = screen.bands_in(found, "latency.")
     full = not is_demanded(demand) or load.full(record.deployment.replicas, record.inputs.headroom)
-    binding = record.limiting.limit if full else ""
-    yield from screen.latencies(screen.by_name(latency), record.inputs.limits, bands_of, binding)
+    ranges, binding = screen.bands_in(found, "latency."), record.limiting.limit if full else ""
+    yield from screen.latencies(screen.by_name(latency), record.inputs.limits, ranges, binding)
     binds = full and record.limiting.limit_ms is None and record.inputs.mode != "offline"
-    most, served = "load.max_requests_per_s", "load.requests_per_s"
+    most, served = found.get("load.max_requests_per_s"), found.get("load.requests_per_s")
     people = demand.concurrency if demand.concurrency is not None else demand.concurrent_users
     if people is not None:
-        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
+        yield screen.rate("requests/s", load.requests_per_s, band=served)
         noun = "most in flight" if demand.concurrency is not None else "most users"
         yield screen.rate(noun, people * (1 + load.headroom), people, binds=binds)
     elif demand.requests_per_s is not None:
-        yield screen.rate(
-            "most requests/s", load.max_requests_per_s, demand.requests_per_s, found.get(most), binds=binds
-        )
+        yield screen.rate("most requests/s", load.max_requests_per_s, demand.requests_per_s, most, binds=binds)
     else:
-        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served) or found.get(most))
+        yield screen.rate("requests/s", load.requests_per_s, band=served or most)
     if record.throughput is not None and record.cost is not None and not record.throughput.output_tokens_per_s:
         yield screen.rate("input tokens/s", record.throughput.input_tokens_per_s)
-        usd = record.cost.usd_per_million_input_tokens
-        if usd is not None:
+        if (usd := record.cost.usd_per_million_input_tokens) is not None:
             yield screen.rate("$/M input tokens", usd)._replace(predicted=rounded_usd(usd))
 
 
@@ -436,16 +431,18 @@ def _converse(record: Estimate) -> bool:
 
 def _by_day(record: Estimate) -> bool:
     """Whether the screen states users of a whole day: those of the demand, or those whom given GPUs serve."""
-    demand = record.inputs.demand
-    return is_by_day(demand) or (not is_demanded(demand) and _converse(record))
+    return is_by_day(record.inputs.demand) or (not is_demanded(record.inputs.demand) and _converse(record))
 
 
 def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
-    converse = _converse(record)
-    same = readings(i.demand, record.readings, other, people=converse) if record.readings and load is not None else ""
+    same = (
+        readings(i.demand, record.readings, other, people=_converse(record))
+        if record.readings and load is not None
+        else ""
+    )
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
