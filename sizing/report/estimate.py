@@ -438,11 +438,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
-    same = (
-        readings(i.demand, record.readings, other, people=_converse(record))
-        if record.readings and load is not None
-        else ""
-    )
+    converse = _converse(record)
+    same = readings(i.demand, record.readings, other, people=converse) if record.readings and load is not None else ""
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
@@ -467,9 +464,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     for warned in (warning, record.limiting.warning):
         if warned is not None:
             yield Line(warned, "Warning")
-    for each, label in ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches")):
-        if each is not None:
-            yield Line(each.words, label)
+    said = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
+    yield from (Line(each.words, label) for each, label in said if each is not None)
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
     yield from types
     if record.prices is not None:
