@@ -464,8 +464,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     for warned in (warning, record.limiting.warning):
         if warned is not None:
             yield Line(warned, "Warning")
-    said = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
-    yield from (Line(each.words, label) for each, label in said if each is not None)
+    worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
+    yield from (Line(each.words, label) for each, label in worded if each is not None)
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
     yield from types
     if record.prices is not None:
