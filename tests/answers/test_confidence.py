@@ -360,7 +360,7 @@ def test_a_confidence_without_published_runs_is_refused(more: list[str], capsys:
             "--osl",
             "500",
             "--gpus",
-            "4",
+            "1",
             "--engine",
             "sglang",
         ],

@@ -373,7 +373,7 @@ def test_a_file_says_the_same_as_options(capsys: pytest.CaptureFixture[str], tmp
     ("arguments", "said"),
     [
         (("estimate", *MODEL, "--rps", "5", "--turns", "8", "--prefix-hit", "0.5"), "state one of them"),
-        (("estimate", *MODEL, "--rps", "5", "--think-time", "9s"), "needs turns"),
+        (("estimate", *MODEL, "--rps", "5", "--think-time", "9s"), "turns (--turns); neither is stated"),
         (("estimate", *MODEL, "--rps", "5", "--prefix-hit", "0.5", "--prefix-routing", "random"), "acts on turns"),
         (("estimate", *MODEL, "--rps", "5", "--turns", "2", "--prefix-shared", "500"), "at most 499"),
         (("estimate", *MODEL, "--rps", "5", "--turns", "8", "--isl-max", "6099"), "at least 6,100"),

@@ -38,7 +38,7 @@ def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
         "gpu": "l40s",
         "isl": 500,
         "osl": 40,
-        "rps": 40,
+        "rps": 15,
         "itl": "p99:40ms",
     }
     found = estimate(ask(**given))

@@ -20,7 +20,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "too tight for a confidence": {"workload": "chat", "gpu": "mi300x", "confidence": "95%", "itl": "15ms"},
     "too large": {"model": "llama-3.1-405b", "gpu": "l40s", "isl": 1000, "osl": 200, "rps": 1, "tp": 8},
     "too few": {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "rps": 60, "itl": "20ms", "gpus": 2},
-    "too few at even odds": {"workload": "chat", "gpu": "mi300x", "gpus": 13},
+    "too few at even odds": {"workload": "chat", "gpu": "mi300x", "gpus": 11},
     "a first token too late": {"model": "llama-3.1-8b", "gpu": "a10g", "isl": 6000, "osl": 100, "rps": 1, "ttft": "p95:300ms"},
 }  # fmt: skip
 
