@@ -76,21 +76,35 @@ def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]
     if bare and not exists(path) and path.stem in SHELF.ids:
         raise InputError("there is no such file", file=path_or_name, allowed=f"{path.stem} for the ready workload")
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
-        return Found(with_paths(_read(path, words), path.parent), path.stem, path)
+        return Found(with_paths(_read(path, words, path.parent), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
     return named(SHELF, path_or_name)
 
 
-def _read(path: Path, words: Words) -> Workload:
-    """The workload of a file. Raises InputError for a fleet file, and for latency limits of offline work."""
-    document = read_yaml(path)
+def _read(path: Path, words: Words, folder: Path = Path()) -> Workload:
+    """The workload of a file in `folder`. Raises InputError for a fleet file, and for latency limits of offline work."""
+    document = _with_lengths(respelt(read_yaml(path), words, ()), folder)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
     document, workload = _spelt(document, words)
     limited = workload.limits.stated if workload.mode == "offline" else ()
     raise_any(document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited)
     return workload
+
+
+def _with_lengths(document: DataFile, folder: Path) -> DataFile:
+    """The document with the lengths of its trace, where it states no tokens: their means and the longest of each."""
+    demand = document.data.get("demand")
+    trace = demand.get("trace") if isinstance(demand, dict) else None
+    if "tokens" in document.data or not isinstance(trace, str):
+        return document
+    from sizing.catalog.traces import load_trace  # loaded where one is stated
+
+    lengths = load_trace(expanded(_from_folder(trace, folder)))[:, 1:]
+    (isl, osl), (isl_max, osl_max) = lengths.mean(axis=0).round().clip(1), lengths.max(axis=0).clip(1)
+    tokens = {"isl": int(isl), "osl": int(osl), "isl_max": int(isl_max), "osl_max": int(osl_max)}
+    return replace(document, data={**document.data, "tokens": tokens})
 
 
 def _spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFile, Workload]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
     from sizing.question.fields import Options
     from sizing.question.question import Question
+    from sizing.specs.workload import Workload
 
 TRACE_OPTIONS = (
     Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, and replay it: a file in CSV or JSON lines, also as .gz.", DEMAND),
@@ -67,10 +68,12 @@ def command(
 
         return print_from(measured, workload, values)
     output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
-    minute = Part(lambda: _busiest(values))
+    options = options_of(QUESTION_OPTIONS, values)
+    file = _file_of(workload)
+    minute = Part(lambda: _busiest(values["trace"] or _trace_of(file, options), values))
     if minute.faults:
         check(output, minute)
-    options = _of_minute(options_of(QUESTION_OPTIONS, values), minute.value)
+    options = _of_minute(options, minute.value, file)
     question, data = question_of(workload, options, output, pooled=True), load_data()
     simulated = not values["no_verify"]
     outcome = estimate(to_size(question, values), data, simulated=simulated, relaxed=not values["quiet"])
@@ -121,9 +124,31 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     return 0 if feasible else 1
 
 
-def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:
+def _file_of(workload: str | None) -> Workload | None:
+    """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
+    from sizing.question.names import workload_at
+    from sizing.question.values import Part
+
+    found = Part(lambda: None if workload is None else workload_at(workload).spec)
+    return None if found.faults else found.value
+
+
+def _trace_of(file: Workload | None, options: Options) -> str | None:
+    """The trace that a workload states as its demand; None where an option states the demand, or no replay is like the workload."""
+    from sizing.question.demand import says_shape
+
+    replaced = any(name.partition(".")[0] == "demand" for name in options.fields)
+    if file is None or file.demand is None or replaced:
+        return None
+    plan, more = file.planning, file.optimisations
+    turns = more.prefix is not None and more.prefix.turns is not None
+    apart = file.mode == "offline" or turns or more.disaggregate is not None or plan.poisson_percentile is not None
+    return None if apart or says_shape(plan) else file.demand.trace
+
+
+def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | None:
     """The busiest minute of the trace; None without a trace. Raises InputError for contradicting options and faulty traces."""
-    if values["trace"] is None:
+    if trace is None:
         return None
     from sizing.answers.replay import busiest_minute
     from sizing.catalog.files import expanded
@@ -131,15 +156,16 @@ def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:
     from sizing.question.rules import check_rules
 
     check_rules(("a minute of a trace",), QUESTION_OPTIONS, values)
-    return busiest_minute(values["trace"], load_trace(expanded(values["trace"])))
+    return busiest_minute(trace, load_trace(expanded(trace)))
 
 
-def _of_minute(options: Options, minute: BusiestMinute | None) -> Options:
+def _of_minute(options: Options, minute: BusiestMinute | None, file: Workload | None) -> Options:
     """The options with the rate and lengths of the minute as demand and tokens."""
     if minute is None:
         return options
     lengths = minute.lengths()
-    longest = options.fields.get("serving.max_model_len") or lengths.pop("max_model_len")
+    stated = None if file is None else file.serving.max_model_len
+    longest = options.fields.get("serving.max_model_len") or stated or lengths["max_model_len"]
     tokens = {name: lengths[name] for name in ("isl", "osl")}
     own = {"demand": {"requests_per_s": minute.per_s}, "tokens": tokens, "serving.max_model_len": longest}
     flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in ("isl", "osl"))), "--trace")

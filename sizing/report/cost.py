@@ -31,7 +31,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
-from sizing.question.demand import Demanded
+from sizing.question.demand import NOT_REPLAYED, Demanded
 from sizing.report.parts import assumptions, costs, evidence, ways
 from sizing.report.parts.evidence import Evidence, Predicted, SureOf, is_to_measure, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
@@ -351,6 +351,8 @@ def _load(record: CostReport) -> Iterator[Line]:
         sized = f"sized for {number(record.sized_to_mean)} times as much"
         derived = (f"mean {rate} ({how}); {sized}",) if how else None
         yield Line(f"mean {rate}; {sized}", "Load", detailed=derived)
+    if NOT_REPLAYED in (record.demand or ""):
+        yield Line(f"of a trace, whose {NOT_REPLAYED}", " ")
     gpus, top = _sized(record)[0], record.options[0]
     full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)

@@ -443,7 +443,11 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
-        how = ", replayed as they came" if record.simulation is not None else ", not replayed (--no-verify)"
+        how = (
+            ", replayed as they came, with their own lengths"
+            if record.simulation is not None
+            else ", not replayed (--no-verify)"
+        )
         how = how if record.feasible else ""
         yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))

@@ -86,6 +86,24 @@ def test_a_size_is_that_of_the_rate_where_nothing_is_replayed(tmp_path: Path, ca
         assert traced["latency"][name]["p95"] == pytest.approx(stated["latency"][name]["p95"], rel=1e-6)
 
 
+def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Capture) -> None:
+    """The same minute, lengths and size, without tokens in the file and with others; an option's own rate replaces the trace."""
+    trace = written(tmp_path / "clumps.csv", np.repeat(np.arange(0, 120, 6.0), 60))
+    file = tmp_path / "w.yaml"
+    asked = "model: llama-3.1-8b\ngpu: l40s\nserving: {tp: 1}\nlimits: {ttft: p95:800ms}\ndemand: {trace: clumps.csv}\n"
+    option = answered(capsys, *ASKED, "--trace", trace, "--no-verify")
+    for tokens in ("", "tokens: {isl: 9, osl: 9}\n"):
+        file.write_text(asked + tokens)
+        found = answered(capsys, "estimate", str(file), "--no-verify")
+        assert [found[name] for name in ("trace", "deployment", "latency", "load")] == [
+            option[name] for name in ("trace", "deployment", "latency", "load")
+        ]
+    assert answered(capsys, "estimate", str(file), "--rps", "1", "--no-verify")["trace"] is None
+    file.write_text(asked)
+    assert run(["cost", str(file), "--no-verify"]) == 0
+    assert "not replayed: llmsize estimate" in " ".join(capsys.readouterr().out.split())
+
+
 def test_measured_rows_take_no_trace(tmp_path: Path, capsys: Capture) -> None:
     trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
     assert run([*ASKED, "--trace", trace, "--from", trace]) == 2
