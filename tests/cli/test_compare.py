@@ -170,9 +170,9 @@ def test_what_has_no_price_comes_last_by_cost_and_says_so(tmp_path: Path, capsys
 def test_tokens_of_prompts_and_outputs_share_the_cost(capsys: Capsys) -> None:
     asked = ["compare", *RATE, "-g", "h100-sxm", "--price", "3.6", "--no-verify"]
     (candidate,) = document(capsys, *asked)["candidates"]
-    # $3.6/h a GPU is $0.001/s; 40 requests/s of 1,200 tokens are 48,000 tokens/s; a million take 20.83 s: $0.02083 a GPU.
-    assert candidate["usd_per_million_tokens"] == pytest.approx(candidate["gpus"] * 0.001 / 48_000 * 1e6, rel=1e-6)
-    # Of 40 x 200 output tokens/s: 6 times as much.
+    # $3.6/h a GPU is $0.001/s; 20 requests/s of 1,200 tokens are 24,000 tokens/s; a million take 41.67 s: $0.04167 a GPU.
+    assert candidate["usd_per_million_tokens"] == pytest.approx(candidate["gpus"] * 0.001 / 24_000 * 1e6, rel=1e-6)
+    # Of 20 x 200 output tokens/s: 6 times as much.
     assert candidate["usd_per_million_output_tokens"] == pytest.approx(6 * candidate["usd_per_million_tokens"])
 
 
