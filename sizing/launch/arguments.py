@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
-from sizing.launch.expansion import with_variables
+from sizing.launch.expansion import is_unread, with_variables
 from sizing.launch.flags import Dialect, Value, Word
 from sizing.launch.shell import RECKONED
 from sizing.model.settings import is_within
@@ -290,7 +290,12 @@ class _Reader:
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
         wanted = _expected(row)
         if wanted is not None and "$" in written:
-            unstated = f"is set by {printable(written)}, which the file does not state"
+            why = (
+                "an expansion that is not read"
+                if is_unread(written, self.source.variables)
+                else "which the file does not state"
+            )
+            unstated = f"is set by {printable(written)}, {why}"
             what = "is known only as the script runs" if RECKONED in written else unstated
             self._fault(what, place, wanted[0])
         elif wanted is not None and not wanted[1](value):

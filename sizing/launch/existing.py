@@ -192,8 +192,9 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     if closed:
         raise InputError(closed)
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
+    engines = {one.at for one in found}
     for each in found:
-        each.gpus_beside = {at: gpus for at, gpus in each.gpus_beside.items() if at not in [one.at for one in found]}
+        each.gpus_beside = {at: gpus for at, gpus in each.gpus_beside.items() if at not in engines}
     leaders = {each.path[: each.path.index(LEADER)]: each for each in found if LEADER in each.path}
     workers = {each.path[: each.path.index(WORKER)]: each for each in stated if WORKER in each.path}
     for place, leader in leaders.items():

@@ -53,13 +53,23 @@ def _known(found: re.Match[str], variables: Mapping[str, str]) -> str | None:
 
 def _reckoned(text: str, variables: Mapping[str, str]) -> str | None:
     """The value of arithmetic (`N/4`); None where a variable is not known, or for more than sums and products."""
-    plain = _WORD.sub(lambda found: variables.get(found[0]) or found[0], with_variables(text, variables)).strip()
+    plain = _plain(text, variables)
     if not _ARITHMETIC.fullmatch(plain) or "**" in plain or "//" in plain:
         return None
     try:
         return str(_whole(ast.parse(plain, mode="eval").body))
     except (SyntaxError, ZeroDivisionError):
         return None
+
+
+def _plain(text: str, variables: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda found: variables.get(found[0]) or found[0], with_variables(text, variables)).strip()
+
+
+def is_unread(text: str, variables: Mapping[str, str]) -> bool:
+    """Whether a text has an expansion of a form that is not read, or arithmetic beyond sums and products of what is known."""
+    sums = (found[1] for found in VARIABLE.finditer(text) if found[1] is not None)
+    return "${" in VARIABLE.sub("", text) or any(not _WORD.search(_plain(each, variables)) for each in sums)
 
 
 def _whole(node: ast.AST) -> int:

@@ -15,7 +15,7 @@ from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
 from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
 from sizing.launch.container_words import COMMANDS, not_written, parallel, unknown_sizes, words_of
-from sizing.launch.expansion import MOST_HELD, names_in, with_variables
+from sizing.launch.expansion import MOST_HELD, VARIABLE, names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
     MERGE,
@@ -136,8 +136,9 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
     made = [each for node in stated if (each := _container(node, facts, others)) is not None]
+    of_compose = [OF_COMPOSE.format(", ".join(taken))] if taken else []
     for each in made:
-        each.notes += [OF_COMPOSE.format(", ".join(taken))] if taken else []
+        each.notes += of_compose
     return made
 
 
@@ -272,10 +273,14 @@ def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Faul
     """Yield the fault of each word with a variable in the form of a shell, which does not read the items of a list."""
     for name in COMMANDS:
         for number, each in enumerate(as_list(node.own.get(name))):
-            found = None if isinstance(each, str) and set(each) & set(" \n") else _OF_SHELL.search(str(each))
-            if found and found[1] in variables:
-                what = f"holds {found[0]}, which no shell replaces here"
-                yield Fault(what, node.file, node.line(name, number), name, f"$({found[1]})")
+            spaced = isinstance(each, str) and bool(set(each) & set(" \n"))  # may be the text of a shell
+            for found in () if spaced else VARIABLE.finditer(str(each)):
+                named = found[3] or found[7]
+                if found["rule"] or named in variables:
+                    what = f"holds {found[0]}, which no shell replaces here"
+                    yield Fault(
+                        what, node.file, node.line(name, number), name, f"$({named}) of its environment, or a value"
+                    )
 
 
 def _of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:

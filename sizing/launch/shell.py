@@ -8,12 +8,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, product, takewhile
+from itertools import chain, islice, product, takewhile
 from typing import NamedTuple
 
+from sizing.catalog.shelf import only
 from sizing.launch.expansion import MOST_HELD, NAME, OPERAND, SUM, VARIABLE, with_variables
 from sizing.launch.flags import Word
 from sizing.specs.errors import InputError
+from sizing.specs.launch import LaunchFacts, ScriptLimits
 from sizing.specs.units import printable
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
@@ -22,10 +24,11 @@ _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
-_OUTPUT = re.compile(rf"\$\((?!{NAME}\))[^()]*\)|`[^`]*`|\$\{{#[^}}]*\}}")
+_OUTPUT = re.compile(rf"\$\((?!{NAME}\))[^()]*\)|`[^`]*`|\$\{{#[^{{}}]*\}}")
 RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
 MOST_INSIDE = 8  # commands whose output is a word of another
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
+MOST_ALL_WORDS = 10 * MOST_WORDS  # of all commands, with those of variables
 MOST_BRANCHES = 16  # that set variables otherwise than others, each of which is followed
 _WHOLE_WORD = re.compile(  # what keeps its blanks and signs in one word
     rf"{SUM}|\$\({NAME}\)|\$\{{{NAME}:?[-=+?]{OPERAND}\}}|(?<=[^\s;|&()])\#"
@@ -53,9 +56,19 @@ _LOADS, _SETS_NONE, MOST_LOADED = (
     4,
 )  # a virtual environment sets no flag; files load one another
 Load = Callable[[str], str | None]
+_SETS_FOR = "env"  # sets variables for the command after it
+_COUNTED = {  # what is bounded, in words
+    "variables": "variables",
+    "nested": "conditions inside one another",
+    "loads": "files that it loads",
+    "calls": "calls of functions",
+    "call_depth": "functions that call one another",
+}
 _FORGETS, _RECKONS, _RUNS_TEXT, _SETS = frozenset({"unset", "read"}), "let", "eval", "set"
 _CHANGED = re.compile(rf"({NAME})\s*(?:\+\+|--|[-+*/%]?=)")
-_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:\+\+|--|[-+*/%]?=(?!=)[^()]*)\s*\)\)")  # ((TP *= 2))
+_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:(?:\+\+|--)\s*|[-+*/%]?=(?!=)[^()]*)\)\)")  # ((TP *= 2))
+_DEFINES, _LOCAL = "function", "local"
+_DEFINED = re.compile(rf"(?m)^(\s*)(?:{_DEFINES}\s+)?([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)")
 _SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
 _OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
 _TURNS = frozenset({"else", "elif"})
@@ -143,14 +156,19 @@ def _script(
     state = _State(file, dict(variables), chosen, lambda name: files[name][0] if name in files else load(name))
     said: dict[str, Word] = {}
     commands = []
-    for line, lines in _commands(text.splitlines(), files, first_line, state.variables):
+    for line, lines in _commands(_lines(text, file), files, first_line, state.variables):
         if lines.lstrip().startswith("#"):
             said = {**said, **{name: Word(value, line) for name, value in _SAID.findall(lines)}}
         for part in _parts(_words(lines, line, file), file):
-            command = state.run(part)
-            if command is not None:
-                commands.append(command._replace(said=said))
+            commands += (command._replace(said=said) for command in state.run(part))
     return commands, files, state.set_in
+
+
+def _lines(text: str, file: str) -> list[str]:
+    """The lines of a script. Raises InputError for one that is far too long."""
+    if len(text) > (most := only(LaunchFacts).script_limits.characters):
+        raise InputError(f"holds a script of more than {most:,} characters", file=file)
+    return text.splitlines()
 
 
 class _Part(NamedTuple):
@@ -178,7 +196,9 @@ class _State:
     `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
     counts all of the script, and `steady` says that the command before it hardly fails. Of the blocks in `chosen` only that branch
     sets variables. `set_in` has the values that branches set, by variable and block. `loading` counts the files that
-    load one another, `reading` is the innermost, and `unread` is the last that is not here. `set_at` are the places that set variables. `outside` has the variables around each subshell, and `arguments` those that the script sets itself.
+    load one another, `reading` is the innermost, and `unread` is the last that is not here. `set_at` are the places that set variables. `outside` has the variables around each subshell, and `arguments` those that the script sets itself. `functions` have the commands of each
+    function, which run where it is called; `defining` is the one that is read, `depth` the braces around it, and `locals` what each call that runs hides.
+    `loads`, `calls` and `words` count what is bounded.
     """
 
     file: str
@@ -197,12 +217,27 @@ class _State:
     blocks: list[_Block] = field(default_factory=list)
     opened: int = 0
     steady: bool = False
+    limits: ScriptLimits = field(default_factory=lambda: only(LaunchFacts).script_limits)
+    functions: dict[str, list[_Part]] = field(default_factory=dict)
+    defining: str | None = None
+    depth: int = 0
+    locals: list[dict[str, str | None]] = field(default_factory=list)
+    loads: int = 0
+    calls: int = 0
+    words: int = 0
 
-    def run(self, part: _Part) -> ShellCommand | None:
-        """Set the variables that a command sets; the command, where it does anything else."""
+    def run(self, part: _Part) -> list[ShellCommand]:
+        """Set the variables that a command sets, or keep it where it is of a function; the commands that do anything else."""
+        if part.words and part.words[0].text == _DEFINES and len(part.words) > 1 and self.defining is None:
+            self.defining, self.depth, part = part.words[1].text, 0, part._replace(words=part.words[2:])
+            self.functions[self.defining] = []
+        if self.defining is not None and self._is_kept(part, self.functions[self.defining]):
+            return []
+        self._most("variables", len(self.variables), part)
+        self._most("nested", len(self.blocks), part)
         in_case = bool(self.blocks) and self.blocks[-1].word == "case"
         self._chained(part)
-        found = self._run(part) if part.words else None
+        found = self._run(part) if part.words else []
         opened = part.end == ")" and bool(self.outside) and self.outside[-1][0] == len(self.blocks)
         if opened:
             _, known, self.unsure = self.outside.pop()
@@ -212,6 +247,42 @@ class _State:
             self.blocks[-1].branch += 1
         elif part.end == "(":
             self.outside.append((len(self.blocks), dict(self.variables), dict(self.unsure)))
+        return found
+
+    def _most(self, what: str, count: int, part: _Part) -> None:
+        """Raise InputError for more of something than any script has."""
+        most = getattr(self.limits, what)
+        if count > most:
+            line = part.words[0].line if part.words else None
+            raise InputError(f"has more than {most:,} {_COUNTED[what]}", file=self.file, line=line)
+
+    def _is_kept(self, part: _Part, body: list[_Part]) -> bool:
+        """Whether a command is of the function that is being read, and kept for its calls."""
+        heads = [word.text for word in takewhile(lambda word: word.text in _RESERVED, part.words)]
+        self.depth += heads.count("{") - heads.count("}")
+        if self.depth > 0 or "}" in heads:
+            body.append(part)
+        if self.depth <= 0 and (part.words or part.end == "("):
+            if not body:  # its commands stand in no braces: they are read where they stand
+                del self.functions[str(self.defining)]
+            self.defining = None
+        return bool(body) or self.defining is not None
+
+    def _called(self, name: str, given: tuple[Word, ...], part: _Part) -> list[ShellCommand]:
+        """What a function does where it is called. What it declares as local ends with it."""
+        self.calls += 1
+        self._most("calls", self.calls, part)
+        self._most("call_depth", len(self.locals) + 1, part)
+        outer = self.arguments, self.chain, len(self.blocks)
+        self.blocks += [self.chain] if self.chain else []
+        self.arguments, self.chain = given, None
+        self.locals.append({})
+        found = [command for each in self.functions[name] for command in self.run(each)]
+        for hidden, value in self.locals.pop().items():
+            self.variables.pop(hidden, None)
+            self.variables |= {} if value is None else {hidden: value}
+        self.arguments, self.chain, blocks = outer
+        del self.blocks[blocks:]
         return found
 
     def _chained(self, part: _Part) -> None:
@@ -227,7 +298,7 @@ class _State:
     def _around(self) -> list[_Block]:
         return [*self.blocks, self.chain] if self.chain else self.blocks
 
-    def _run(self, part: _Part) -> ShellCommand | None:
+    def _run(self, part: _Part) -> list[ShellCommand]:
         plain = self._inside(part.words)
         if self.unread is not None:
             defaulted = {name for word in plain for name in _DEFAULTED.findall(word.text)}
@@ -238,24 +309,32 @@ class _State:
         first = plain[0].text if plain else ""
         self.steady = not under and bool(first in _STEADY or _SET.fullmatch(first))
         if first in _LOADS and len(plain) > 1:
+            self.loads += 1
+            self._most("loads", self.loads, part)
             self._load(with_variables(plain[1].text, self.variables), plain[1].line)
-            return None
+            return []
         if first in _FORGETS:
             for word in plain[1:]:
                 self.variables.pop(word.text, None)
-            return None
+            return []
         if first == _RECKONS:
             self.variables |= {changed[1]: RECKONED for word in plain[1:] if (changed := _CHANGED.match(word.text))}
-            return None
+            return []
         if part.items is not None and (match := _SET.fullmatch(plain[-1].text)):
             items = shlex.join(word.text for word in _split(part.items, self.variables))
             before = f"{self.variables.get(match[1], '')} " if match[2] else ""
             self._set(match, f"{before}{items}", plain[-1].line, under, doubt)
-            return None
-        words_ = tuple(_split(plain, self.variables))
+            return []
+        words_ = tuple(islice(_split(plain, self.variables), MOST_WORDS + 1))
+        self.words += len(words_)
+        if len(words_) > MOST_WORDS or self.words > MOST_ALL_WORDS:
+            what = f"a command has more than {MOST_WORDS:,} words, or all have more than {MOST_ALL_WORDS:,}"
+            raise InputError(what, file=self.file, line=part.words[0].line)
         if first == _SETS and (marks := [at for at, word in enumerate(words_) if word.text == "--"]):
             self.arguments = words_[marks[0] + 1 :]
-            return None
+            return []
+        if first in self.functions:
+            return self._called(first, words_[1:], part)
         if self.arguments is not None:
             words_ = tuple(
                 each for word in words_ for each in (self.arguments if word.text in OWN_ARGUMENTS else (word,))
@@ -265,13 +344,14 @@ class _State:
         if first == _RUNS_TEXT and len(words_) > 1:
             self.loading += 1
             text = with_variables(" ".join(word.text for word in words_[1:]), self.variables)
-            found = [self.run(each) for each in _parts(_words(text, plain[0].line or 1, self.file), self.file)]
+            parts = _parts(_words(text, plain[0].line or 1, self.file), self.file)
+            found = [command for each in parts for command in self.run(each)]
             self.loading -= 1
-            return next((each for each in found if each is not None), None)
+            return found
         if first == ":":
             for name, value in (pair for word in words_ for pair in _ASSIGNED.findall(word.text)):
                 self.variables[name] = self.variables.get(name) or with_variables(value, self.variables)
-            return None
+            return []
         set_, words_ = _settings(words_)
         if words_:
             own = {match[1]: self.variables.get(match[1], "") * bool(match[2]) + match[3] for match in set_}
@@ -279,11 +359,13 @@ class _State:
             branches = {block.number: block.branch for block in self._around()}
             known = {**self.variables, **own}
             command = ShellCommand(words_, known, notes=notes, branches=branches, set_at=dict(self.set_at))
-            return None if first in _SHOWS else command
+            return [] if first in _SHOWS else [command]
         for match in set_:
+            if first == _LOCAL and self.locals:
+                self.locals[-1].setdefault(match[1], self.variables.get(match[1]))
             before = self.variables.get(match[1], "") if match[2] else ""
             self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
-        return None
+        return []
 
     def _load(self, path: str, line: int | None) -> None:
         """Set the variables that a loaded file sets; those that a file may set that is not here are unsure."""
@@ -291,7 +373,7 @@ class _State:
         text = self.load(path.removeprefix("./")) or self.load(name)
         if text is not None and self.loading < MOST_LOADED:
             outer, self.reading, self.loading = self.reading, name, self.loading + 1
-            for at, lines in _commands(text.splitlines(), {}, 1, self.variables):
+            for at, lines in _commands(_lines(text, name), {}, 1, self.variables):
                 for part in _parts(_words(lines, at, name), name):
                     self.run(part)
             self.reading, self.loading = outer, self.loading - 1
@@ -341,7 +423,13 @@ def _settings(words_: tuple[Word, ...]) -> tuple[list[re.Match[str]], tuple[Word
     if words_ and words_[0].text in _DECLARES:
         return [match for word in words_[1:] if (match := _SET.fullmatch(word.text))], ()
     set_ = [match for match in takewhile(bool, (_SET.fullmatch(word.text) for word in words_)) if match]
-    return set_, words_[len(set_) :]
+    words_ = words_[len(set_) :]
+    at = next((at for at, word in enumerate(words_) if word.text.rpartition("/")[2] == _SETS_FOR), len(words_))
+    given = list(takewhile(lambda word: word.text.startswith("-") or _SET.fullmatch(word.text), words_[at + 1 :]))
+    if at + 1 + len(given) < len(words_):  # a command follows
+        set_ += [match for word in given if (match := _SET.fullmatch(word.text))]
+        words_ = words_[:at] + words_[at + 1 + len(given) :]
+    return set_, words_
 
 
 def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
@@ -445,7 +533,8 @@ def _array_lines(lines: list[str], at: int) -> int:
 
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
     """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
-    command = _CHANGES.sub(rf"\1={RECKONED}", command)
+    _lines(command, file)
+    command = _CHANGES.sub(rf"\1={RECKONED}", _DEFINED.sub(rf"\1{_DEFINES} \2 ;", command))
     for _ in range(MOST_INSIDE):
         command, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), command)
         if not count:

@@ -234,6 +234,17 @@ class Charts(Spec):
     one: tuple[Text, ...]
 
 
+class ScriptLimits(Spec):
+    """The most of a shell script that is read: characters, variables, nested conditions, files that it loads, calls of its functions."""
+
+    characters: PositiveInt
+    variables: PositiveInt
+    nested: PositiveInt
+    loads: PositiveInt
+    calls: PositiveInt
+    call_depth: PositiveInt
+
+
 class LaunchFacts(OneFile, Sourced):
     """The file hardware_profiles/_launch.yaml: what manifests state in addition to an engine's flags."""
 
@@ -258,6 +269,7 @@ class LaunchFacts(OneFile, Sourced):
     chosen_devices: dict[str, Text]
     closed_images: dict[str, Text]
     charts: Charts
+    script_limits: ScriptLimits
     start_period_s: PositiveInt
     start_failures: PositiveInt
     probe_period_s: PositiveInt

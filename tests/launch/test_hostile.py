@@ -15,6 +15,7 @@ from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
+from sizing.launch.shell import script
 from sizing.specs.errors import InputError
 
 FILLED = Filled(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)
@@ -112,3 +113,20 @@ def test_endless_commands_end_soon(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="holds 2,000 commands; allowed: at most 1,024"):
         existing(str(path), FILLED)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x" * 100_001, "a script of more than 100,000 characters"),
+        ("\n".join(f"V{number}=1" for number in range(502)), "more than 500 variables"),
+        ("if a; then\n" * 66, "more than 64 conditions inside one another"),
+        ("source a.sh\n" * 101, "more than 100 files that it loads"),
+        ("f() { f; }\nf", "more than 8 functions that call one another"),
+        ("A='-a " + "-b " * 5_000 + "'\n" + "x $A\n" * 25, "all have more than 100,000"),
+    ],
+)
+def test_scripts_beyond_what_a_person_writes_are_one_fault(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as found:
+        script(text, "k.sh")
+    assert len(found.value.faults) == 1

@@ -99,7 +99,7 @@ def test_a_config_map_is_that_of_the_namespace(tmp_path: Path) -> None:
 def test_variables_of_a_list_are_those_that_kubernetes_replaces(tmp_path: Path) -> None:
     two = '[{name: N, value: "2"}, {name: TP, value: $(N)}]'
     assert only(existing(written(tmp_path, env("$(TP)", two)), ON)).launched.serving.tp == 2
-    for word in ("$TP", "${TP}"):
+    for word in ("$TP", "${TP}", "${TP:-2}"):
         (told,) = faults(written(tmp_path, env(f'"{word}"', two)), ON)
         assert f":6: args: holds {word}, which no shell replaces here; allowed: $(TP)" in told
     (told,) = faults(written(tmp_path, env("$$(TP)", two)), ON)

@@ -9,6 +9,7 @@ from manifest_builders import IMAGE, faults, only, written
 
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
+from sizing.launch.shell import script
 
 ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 SERVE = "vllm serve llama-3.1-8b"
@@ -137,3 +138,26 @@ def test_branches_that_change_nothing_are_no_fault_and_a_subshell_keeps_its_vari
     script: str, tp: int, tmp_path: Path
 ) -> None:
     assert only(existing(written(tmp_path, script, "run.sh"), ON)).launched.serving.tp == tp
+
+
+@pytest.mark.parametrize(
+    ("text", "tp"),
+    [
+        ("TP=4\nsetup() { TP=8; }", "4"),  # nothing calls it
+        ("TP=4\nsetup()\n{\n  TP=8\n}\nsetup", "8"),
+        ("TP=4\nfunction setup {\n  local TP=8\n}\nsetup", "4"),
+    ],
+)
+def test_a_function_sets_variables_where_it_is_called(text: str, tp: str) -> None:
+    (command,) = script(f"{text}\nvllm serve m -tp $TP", "k.sh").commands
+    assert command.variables["TP"] == tp
+
+
+def test_commands_of_a_function_run_where_it_is_called_with_its_arguments() -> None:
+    (command,) = script('main() {\n  vllm serve m "$@"\n}\nother() { vllm serve n; }\nmain -tp 2', "k.sh").commands
+    assert [word.text for word in command.words] == ["vllm", "serve", "m", "-tp", "2"]
+
+
+def test_env_sets_variables_of_the_command_after_it() -> None:
+    first, after = script("timeout 9 env -i GPUS=0,1 vllm serve m\nls", "k.sh").commands
+    assert (first.variables, after.variables) == ({"GPUS": "0,1"}, {})

@@ -69,6 +69,8 @@ def test_a_condition_that_sets_nothing_of_the_command_is_not_told(tmp_path: Path
         (f"TP=2\nfor TP in 1 4; do {SERVE} -tp $TP; done", "2: -tp: is set by $TP, which the file does not state"),
         (f"TP=2\nunset TP\n{SERVE} -tp $TP", "3: -tp: is set by $TP, which the file does not state"),
         (f"TP=2\nread TP\n{SERVE} -tp $TP", "3: -tp: is set by $TP, which the file does not state"),
+        (f"X=2.5\n{SERVE} -tp ${{X%%.5}}", "2: -tp: is set by ${X%%.5}, an expansion that is not read"),
+        (f"N=4\n{SERVE} -tp $((N>2?4:2))", "2: -tp: is set by $((N>2?4:2)), an expansion that is not read"),
         (f"{SERVE} -tp `nvidia-smi -L | wc -l`", "1: -tp: is known only as the script runs"),
         (f"A=(1 2)\n{SERVE} -tp ${{#A[@]}}", "2: -tp: is known only as the script runs"),
         (f"N=$(nvidia-smi -L | wc -l)\n{SERVE} -tp $N", "2: -tp: is known only as the script runs"),
