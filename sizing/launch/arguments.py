@@ -15,7 +15,7 @@ from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
 from sizing.launch.expansion import is_unread, with_variables
 from sizing.launch.flags import Dialect, Value, Word
-from sizing.launch.shell import RECKONED
+from sizing.launch.script_text import RECKONED
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term

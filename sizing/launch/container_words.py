@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sizing.launch.flags import Word
 from sizing.launch.nodes import ManifestNode, as_list, as_mapping, line_of, value_at
-from sizing.launch.shell import words as shell_words
+from sizing.launch.script_text import words as shell_words
 from sizing.specs.errors import Fault, unknown
 from sizing.specs.launch import Charts
 

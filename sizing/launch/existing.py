@@ -188,9 +188,7 @@ def _started(script: shell.ShellScript, load: shell.Load) -> Iterator[Container]
 
 def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     stated = containers(text, asked.file, asked.facts)
-    closed = [fault for each in stated for fault in _closed(each, asked)]
-    if closed:
-        raise InputError(closed)
+    raise_any(fault for each in stated for fault in _closed(each, asked))
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
     engines = {one.at for one in found}
     for each in found:

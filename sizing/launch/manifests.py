@@ -30,8 +30,8 @@ from sizing.launch.nodes import (
     nodes,
     value_at,
 )
+from sizing.launch.script_text import words as shell_words
 from sizing.launch.shell import ABOUT, ShellCommand
-from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 from sizing.specs.launch import Charts, LaunchFacts
 

@@ -1,8 +1,7 @@
-"""Commands in a shell script: words with their lines, variables, and the files that heredocs write."""
+"""Commands of a shell script with their variables, as its conditions, functions and loaded files set them."""
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import shlex
@@ -12,42 +11,24 @@ from itertools import chain, islice, product, takewhile
 from typing import NamedTuple
 
 from sizing.catalog.shelf import only
-from sizing.launch.expansion import MOST_HELD, NAME, OPERAND, SUM, VARIABLE, with_variables
+from sizing.launch.expansion import MOST_HELD, NAME, OPERAND, VARIABLE, with_variables
 from sizing.launch.flags import Word
+from sizing.launch.script_text import DEFINES, ENDS, MOST_WORDS, RECKONED, commands_of, lines_of, words_of_command
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts, ScriptLimits
 from sizing.specs.units import printable
 
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-_TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
-_OUTPUT = re.compile(rf"\$\((?!{NAME}\))[^()]*\)|`[^`]*`|\$\{{#[^{{}}]*\}}")
-RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
-MOST_INSIDE = 8  # commands whose output is a word of another
-MOST_WORDS = 10_000  # words in a command: far more than a person writes
 MOST_ALL_WORDS = 10 * MOST_WORDS  # of all commands, with those of variables
 MOST_BRANCHES = 16  # that set variables otherwise than others, each of which is followed
-_WHOLE_WORD = re.compile(  # what keeps its blanks and signs in one word
-    rf"{SUM}|\$\({NAME}\)|\$\{{{NAME}:?[-=+?]{OPERAND}\}}|(?<=[^\s;|&()])\#"
-)
-_KEPT = {ord(sign): 0xE000 + number for number, sign in enumerate(" \t\n;|&()#")}  # by signs that no command has
-_GIVEN_BACK = {kept: sign for sign, kept in _KEPT.items()}
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?[-=+]")
 _NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
-_BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
-    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
-    re.DOTALL,
-)
 _ARRAY = re.compile(rf"\$\{{({NAME})\[[@*]\]\}}")
 _ASSIGNED = re.compile(rf"\$\{{({NAME}):?=({OPERAND})\}}")  # in the arguments of `:`, which does nothing else
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
-_ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
-_END = re.compile(r"&&|\|\||[();|&]")
-_QUOTES = re.compile(r"\\.|['\"]|(?<![^\s;(&|])#.*")  # and what holds none: comments
-_GOES_ON = re.compile(r"\A\s*[^\s#].*(?:&&|\|)\s*\Z")  # a line whose last command has another after it
 _DECLARES = frozenset({"export", "readonly", "declare", "local", "typeset"})
 _STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
 _LOADS, _SETS_NONE, MOST_LOADED = (
@@ -66,9 +47,7 @@ _COUNTED = {  # what is bounded, in words
 }
 _FORGETS, _RECKONS, _RUNS_TEXT, _SETS = frozenset({"unset", "read"}), "let", "eval", "set"
 _CHANGED = re.compile(rf"({NAME})\s*(?:\+\+|--|[-+*/%]?=)")
-_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:(?:\+\+|--)\s*|[-+*/%]?=(?!=)[^()]*)\)\)")  # ((TP *= 2))
-_DEFINES, _LOCAL = "function", "local"
-_DEFINED = re.compile(rf"(?m)^(\s*)(?:{_DEFINES}\s+)?([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)")
+_LOCAL = "local"
 _SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
 _OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
 _TURNS = frozenset({"else", "elif"})
@@ -156,19 +135,12 @@ def _script(
     state = _State(file, dict(variables), chosen, lambda name: files[name][0] if name in files else load(name))
     said: dict[str, Word] = {}
     commands = []
-    for line, lines in _commands(_lines(text, file), files, first_line, state.variables):
+    for line, lines in commands_of(lines_of(text, file), files, first_line, state.variables):
         if lines.lstrip().startswith("#"):
             said = {**said, **{name: Word(value, line) for name, value in _SAID.findall(lines)}}
-        for part in _parts(_words(lines, line, file), file):
+        for part in _parts(words_of_command(lines, line, file), file):
             commands += (command._replace(said=said) for command in state.run(part))
     return commands, files, state.set_in
-
-
-def _lines(text: str, file: str) -> list[str]:
-    """The lines of a script. Raises InputError for one that is far too long."""
-    if len(text) > (most := only(LaunchFacts).script_limits.characters):
-        raise InputError(f"holds a script of more than {most:,} characters", file=file)
-    return text.splitlines()
 
 
 class _Part(NamedTuple):
@@ -228,7 +200,7 @@ class _State:
 
     def run(self, part: _Part) -> list[ShellCommand]:
         """Set the variables that a command sets, or keep it where it is of a function; the commands that do anything else."""
-        if part.words and part.words[0].text == _DEFINES and len(part.words) > 1 and self.defining is None:
+        if part.words and part.words[0].text == DEFINES and len(part.words) > 1 and self.defining is None:
             self.defining, self.depth, part = part.words[1].text, 0, part._replace(words=part.words[2:])
             self.functions[self.defining] = []
         if self.defining is not None and self._is_kept(part, self.functions[self.defining]):
@@ -344,7 +316,7 @@ class _State:
         if first == _RUNS_TEXT and len(words_) > 1:
             self.loading += 1
             text = with_variables(" ".join(word.text for word in words_[1:]), self.variables)
-            parts = _parts(_words(text, plain[0].line or 1, self.file), self.file)
+            parts = _parts(words_of_command(text, plain[0].line or 1, self.file), self.file)
             found = [command for each in parts for command in self.run(each)]
             self.loading -= 1
             return found
@@ -373,8 +345,8 @@ class _State:
         text = self.load(path.removeprefix("./")) or self.load(name)
         if text is not None and self.loading < MOST_LOADED:
             outer, self.reading, self.loading = self.reading, name, self.loading + 1
-            for at, lines in _commands(_lines(text, name), {}, 1, self.variables):
-                for part in _parts(_words(lines, at, name), name):
+            for at, lines in commands_of(lines_of(text, name), {}, 1, self.variables):
+                for part in _parts(words_of_command(lines, at, name), name):
                     self.run(part)
             self.reading, self.loading = outer, self.loading - 1
         elif name not in _SETS_NONE:
@@ -446,7 +418,7 @@ def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
             part, items, after = [], None, ""
         elif word.text == "(" and part and (match := _SET.fullmatch(part[-1].text)) and not match[3]:
             items = []
-        elif word.text in _ENDS:
+        elif word.text in ENDS:
             kept = takewhile(lambda each: not each.text.startswith((">", "2>")), part)
             found = tuple(each for each in kept if each.text.strip())
             if found or word.text in ("(", ")"):
@@ -468,99 +440,3 @@ def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Wo
             yield from (Word(text, word.line) for text in (shlex.split(held) if array else held.split()))
         elif held or not (whole and whole["rule"] == "+"):
             yield word
-
-
-def _commands(
-    lines: list[str], files: dict[str, tuple[str, int]], first_line: int, variables: Mapping[str, str]
-) -> Iterator[tuple[int, str]]:
-    """Yield each command, its lines joined by newlines, with the number of its first line. Heredocs go to `files`."""
-    at = 0
-    while at < len(lines):
-        start, held, more = at, [lines[at]], _array_lines(lines, at)
-        quote = _quote_after(lines[at])
-        while at + 1 < len(lines):
-            if quote:
-                quote = _quote_after(lines[at + 1], quote)
-            elif held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
-                held[-1] = held[-1][:-1]
-                quote = _quote_after(lines[at + 1])
-            elif at - start >= more and not _GOES_ON.search(held[-1]):
-                break
-            else:
-                quote = _quote_after(lines[at + 1])
-            at += 1
-            held.append(lines[at])
-        at += 1
-        written = _HEREDOC.search(held[-1])
-        if written:
-            end = next((k for k in range(at, len(lines)) if lines[k].strip() == written[2]), len(lines))
-            if target := _TARGET.search(held[-1]):
-                body = "\n".join(lines[at:end])
-                body = body if written[1] else with_variables(body, variables)
-                files[target[1].strip("'\"").rpartition("/")[2]] = (body, first_line + at)
-            at = end + 1
-            continue
-        yield first_line + start, "\n".join(held)
-
-
-def _quote_after(line: str, quote: str = "") -> str:
-    """The quote that is open after a line, which begins within `quote`; empty for none."""
-    for found in _QUOTES.finditer(line):
-        sign = found[0]
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign.startswith("#"):
-            return ""
-        else:
-            quote = sign if sign in ("'", '"') else ""
-    return quote
-
-
-def _array_lines(lines: list[str], at: int) -> int:
-    """The lines after this one that an array covers, if one begins here."""
-    arrays = (found for found in _BRACKETS.finditer(lines[at] if "=(" in lines[at] else "") if found["array"])
-    opened = next(arrays, None)
-    count = 1 if opened else 0
-    while opened and at + count <= len(lines):
-        text, depth = "\n".join(lines[at : at + count]), 0
-        for found in _BRACKETS.finditer(text, opened.start()):
-            depth += bool(found["open"]) - bool(found["close"])
-            if found["close"] and depth == 0:
-                return text.count("\n", 0, found.end())
-        count = count * 2 if at + count == len(lines) else min(count * 2, len(lines) - at)
-    return len(lines) - at - 1 if opened else 0
-
-
-def _words(command: str, line: int, file: str) -> Iterator[Word]:
-    """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
-    _lines(command, file)
-    command = _CHANGES.sub(rf"\1={RECKONED}", _DEFINED.sub(rf"\1{_DEFINES} \2 ;", command))
-    for _ in range(MOST_INSIDE):
-        command, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), command)
-        if not count:
-            break
-    text = io.StringIO(_WHOLE_WORD.sub(lambda found: found[0].translate(_KEPT), command))
-    lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
-    lexer.whitespace_split, lexer.commenters = True, "#"
-    before, at = 0, 0  # lines and characters read so far
-    for count in range(MOST_WORDS + 1):
-        try:
-            word = lexer.get_token()
-        except ValueError:
-            raise InputError("a quote is not closed", file=file, line=line) from None
-        if word is None:
-            return
-        if count == MOST_WORDS:
-            break
-        end, word = text.tell(), word.translate(_GIVEN_BACK)
-        before, at = before + command.count("\n", at, end), end
-        ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the parser also reads the character after a word
-        place = line + max(0, before - ended - word.count("\n"))
-        together = len(word) > 1 and not word.strip("();|&")  # the parser joins them
-        yield from (Word(each, place) for each in (_END.findall(word) if together else (word,)))
-    raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
-
-
-def words(text: str, file: str, line: int = 1) -> tuple[Word, ...]:
-    """The words of one command line. Raises InputError for an open quote."""
-    return tuple(_words(text, line, file))

@@ -105,5 +105,5 @@ spec:
 
 
 def test_arrays_without_an_end_end_soon(tmp_path: Path) -> None:
-    path = written(tmp_path, "A=(\n" + "'a' # )\n" * 20_000 + "vllm serve m\n", "run.sh")
+    path = written(tmp_path, "A=(\n" + "'a' # )\n" * 12_000 + "vllm serve m\n", "run.sh")
     assert "more than 10,000 words" in str(faults(path, ON_ONE)) or "not closed" in str(faults(path, ON_ONE))
