@@ -134,7 +134,7 @@ def _script(
     files: dict[str, tuple[str, int]] = {}
     state = _State(file, dict(variables), chosen, lambda name: files[name][0] if name in files else load(name))
     said: dict[str, Word] = {}
-    commands = []
+    commands: list[ShellCommand] = []
     for line, lines in commands_of(lines_of(text, file), files, first_line, state.variables):
         if lines.lstrip().startswith("#"):
             said = {**said, **{name: Word(value, line) for name, value in _SAID.findall(lines)}}
