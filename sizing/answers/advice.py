@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Beyond, NearlyIdle, Outcome, Relaxation, Suggestion, layout_of, preference
-from sizing.answers.search import outcome_over, replicas, timed, with_count
+from sizing.answers.answer import Answer, Beyond, NearlyIdle, Outcome, Relaxation, Suggestion, layout_of, preference, spent
+from sizing.answers.search import outcome_over, timed, with_count
 from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower, stored_as
 from sizing.question.question import Question
-from sizing.replica.capacity import most_of
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Advice, Data
@@ -29,10 +28,12 @@ UNSURE = "confidence"
 LARGER_BUDGET = "a larger budget of GPUs"
 
 
-def nearly_idle(best: Answer, question: Question) -> NearlyIdle | None:
-    """How far a latency limit leaves a replica of an answer idle, and the GPUs of its layout at a looser limit, by the closed form.
+def nearly_idle(
+    best: Answer, question: Question, answered: Callable[[Question], Answer | None]
+) -> NearlyIdle | None:
+    """How far a latency limit leaves a replica of an answer idle, and the answer at a looser limit where it spends less.
 
-    None where a replica is well used, or where no latency limit binds.
+    `answered` gives the answer to a changed question. None where a replica is well used, or where no latency limit binds.
     """
     if best.separate or best.pool.capacity.binding not in LATENCIES:
         return None
@@ -41,11 +42,10 @@ def nearly_idle(best: Answer, question: Question) -> NearlyIdle | None:
     if share >= RULES.nearly_idle:
         return None
     looser = limits.at(name, limits.stated[name].seconds * RULES.most_relaxed)
-    (most,) = most_of([pool.load], question.with_(limits=looser).target)
-    if most is None or question.target.amount is None:
-        return NearlyIdle(share, RULES.most_relaxed, None)
-    gpus = replicas(question, pool.replica, most, pool.margin) * pool.replica.layout.gpus
-    return NearlyIdle(share, RULES.most_relaxed, gpus if gpus < best.gpus else None)
+    found = None if question.target.amount is None else answered(question.with_(limits=looser))
+    objective = question.rules.objective
+    less = found is not None and spent(found, objective) < spent(best, objective)
+    return NearlyIdle(share, RULES.most_relaxed, found if less else None)
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:

@@ -269,11 +269,14 @@ class Beyond(NamedTuple):
 
 
 class NearlyIdle(NamedTuple):
-    """The share of its highest stable rate up to which a replica keeps a limit, and the `gpus` at a limit `times` as long."""
+    """The share of its highest stable rate up to which a replica keeps a limit, and the answer at a limit `times` as long.
+
+    The answer is by the closed form; None where it does not spend less.
+    """
 
     share: float
     times: float
-    gpus: int | None
+    looser: Answer | None
 
 
 class Suggestion(NamedTuple):
@@ -324,6 +327,7 @@ class Outcome:
     sure: ConfidentSize | None = None
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
+    idle: NearlyIdle | None = field(default=None, repr=False)
     even: bool = False
 
     def __repr__(self) -> str:

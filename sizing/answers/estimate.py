@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizing.answers import advice
-from sizing.answers.answer import Answer, Order, Outcome, Suggestion, layout_of, preference, spent
+from sizing.answers.answer import Answer, NearlyIdle, Order, Outcome, Suggestion, layout_of, preference, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
@@ -40,6 +40,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     one = replace(
         others_at_even_odds(with_cheaper(outcome, asked.question, data), data),
         relaxation=relaxation,
+        idle=None if outcome.answer is None or not relaxed else _idle(outcome.answer, whole, data),
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
@@ -48,6 +49,11 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     )
     pools = _separate(question, outcome, data, simulated)
     return one if pools is None else replace(pools, one_pool=one)
+
+
+def _idle(best: Answer, question: Question, data: Data) -> NearlyIdle | None:
+    """Whether a limit leaves the replicas of an answer nearly idle, and what a looser limit takes."""
+    return advice.nearly_idle(best, question, lambda asked: answer(asked, data, simulated=False, sure=False).answer)
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:

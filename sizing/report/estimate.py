@@ -239,7 +239,7 @@ def _unserved(outcome: Outcome) -> Estimate:
         inputs=inputs(question, None),
         **dict.fromkeys(OF_ANSWER),  # type: ignore[arg-type]
         memory=lacking,
-        limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation, outcome.beyond),
+        limiting=unmet(outcome) if best is None else limiting(best, outcome),
         bands=known,
         conservative=conservative,
         alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),

@@ -42,15 +42,18 @@ def test_scales_do_not_make_a_format_narrower() -> None:
 
 @pytest.mark.parametrize(("gpu", "idle"), [("l40s", True), ("h100-sxm", False)])
 def test_a_limit_that_leaves_replicas_nearly_idle_is_said(gpu: str, idle: bool) -> None:
-    """p95 of TTFT within 1 s: on L40S only while a request is nearly alone, with several times the GPUs of three times the limit."""
-    question = ask(model="llama-3.3-70b", precision="fp8", gpu=gpu, tp=4, isl=2000, osl=300, rps=20, ttft="p95:1s")
+    """p95 of TTFT within 1 s: on L40S only while a request is nearly alone.
+
+    What three times the limit takes is the answer to that question, of any layout.
+    """
+    question = ask(model="llama-3.3-70b", precision="fp8", gpu=gpu, isl=2000, osl=300, rps=20, ttft="p95:1s")
     best = search(question, load_data()).best
     assert best is not None
-    found = nearly_idle(best, question)
+    found = nearly_idle(best, question, lambda asked: search(asked, load_data()).best)
     assert (found is not None) == idle
     if found is not None:
         most = best.pool.capacity.requests_per_s
         assert found.share == most / best.pool.load.highest_per_s < RULES.nearly_idle
-        assert found.gpus is not None and found.gpus * 2 < best.gpus
         again = search(question.with_(limits=question.target.limits.at("ttft", found.times)), load_data()).best
-        assert again is not None and again.gpus == found.gpus
+        assert found.looser is not None and again is not None
+        assert found.looser.gpus == again.gpus < best.gpus

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss, nearly_idle
+from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line
 from sizing.formats.words import duration, gib, milliseconds, number, number_down, of_limit, percent, plural
@@ -39,8 +39,9 @@ class Limiting(NamedTuple):
     warning: str | None = None
 
 
-def limiting(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None = None) -> Limiting:
+def limiting(best: Answer, outcome: Outcome) -> Limiting:
     """The limit on the load of a replica of the answer."""
+    question, relaxation, beyond = outcome.question, outcome.relaxation, outcome.beyond
     binding = best.pool.capacity.binding
     found = Limiting(binding)
     if relaxation is not None:
@@ -54,21 +55,29 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None, be
     single = question.service.osl == 1
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
     detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation, beyond)}"
-    warning = _idle_words(best, question)
+    warning = _idle_words(best, outcome)
     return found._replace(
         statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail, warning=warning
     )
 
 
-def _idle_words(best: Answer, question: Question) -> str | None:
+def _idle_words(best: Answer, outcome: Outcome) -> str | None:
     """Write that a replica keeps its limit only while it is nearly alone with a request, and what a looser limit takes."""
-    found = nearly_idle(best, question)
+    found = outcome.idle
     if found is None:
         return None
-    name = latency_name(best.pool.capacity.binding, single=question.service.osl == 1)
-    takes = "" if found.gpus is None else f"; {found.times:g} times the limit takes about {plural(found.gpus, 'GPU')}"
+    name = latency_name(best.pool.capacity.binding, single=outcome.question.service.osl == 1)
+    takes = ""
+    if found.looser is not None:
+        gpus, gpu = found.looser.gpus, found.looser.pool.replica.gpu_type.name
+        takes = f"; {found.times:g} times the limit takes about {_counted(gpus, gpu, best)}"
     used = f"a replica serves {percent(found.share)} of the rate that it could"
     return f"{used}: the limit on {name} is kept only while a request is nearly alone{takes}"
+
+
+def _counted(gpus: int, gpu: str, best: Answer) -> str:
+    """Write a number of GPUs, with their type where it is not that of the answer."""
+    return f"{gpus:,} x {gpu}" if gpu != best.pool.replica.gpu_type.name else plural(gpus, "GPU")
 
 
 def at_limit(name: str, statistic: str, value: str, limit_ms: float, *, single: bool = False) -> str:
@@ -94,8 +103,7 @@ def _most(best: Answer, question: Question) -> str:
 def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None) -> str:
     """Write the value of a limit at which fewer GPUs suffice, or that no near value saves a GPU, and what then binds."""
     if relaxation is not None:
-        other = relaxation.gpu != best.pool.replica.gpu_type.name
-        gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
+        gpus = _counted(relaxation.gpus, relaxation.gpu, best)
         statistic: str = getattr(question.target.limits, relaxation.limit).statistic
         of_what = "" if statistic == "mean" else f"{statistic} "
         return f"; a {of_what}limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
