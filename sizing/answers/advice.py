@@ -9,7 +9,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Beyond, NearlyIdle, Outcome, Relaxation, Suggestion, layout_of, preference, spent
+from sizing.answers.answer import (
+    Answer,
+    Beyond,
+    NearlyIdle,
+    Outcome,
+    Relaxation,
+    Suggestion,
+    layout_of,
+    preference,
+    spent,
+)
 from sizing.answers.search import outcome_over, timed, with_count
 from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
@@ -28,9 +38,7 @@ UNSURE = "confidence"
 LARGER_BUDGET = "a larger budget of GPUs"
 
 
-def nearly_idle(
-    best: Answer, question: Question, answered: Callable[[Question], Answer | None]
-) -> NearlyIdle | None:
+def nearly_idle(best: Answer, question: Question, answered: Callable[[Question], Answer | None]) -> NearlyIdle | None:
     """How far a latency limit leaves a replica of an answer idle, and the answer at a looser limit where it spends less.
 
     `answered` gives the answer to a changed question. None where a replica is well used, or where no latency limit binds.

@@ -38,8 +38,7 @@ BY_GPU = "GPUs are rented one by one, as llmsize estimate counts them"
 class Ways(NamedTuple):
     """The ways to pay that `cost` compares: an owned server, rented GPUs by (provider, kind), and an API.
 
-    `at_price` adds rented GPUs at the planning price of their type. That price is also used where neither a server nor a
-    provider is named. With `split` None, the cost is split by the API's prices, or by time where no API is named.
+    `at_price` adds rented GPUs at the planning price of their type, which is also there where no provider is named. With `split` None, the cost is split by the API's prices, or by time where no API is named.
     """
 
     own: OwnFile | None = None
@@ -159,7 +158,7 @@ class Bill(NamedTuple):
     """The result of `cost`.
 
     `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options`
-    their ways to pay. `left_out` are types without the requested prices, `too_small` types whose servers are too small
+    their ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented, `too_small` types whose servers are too small
     for a replica. `suggestions` are changes that would help where no type has an answer. `surely` is the first option with the
     sure number of GPUs, if that is more.
     """
@@ -175,6 +174,7 @@ class Bill(NamedTuple):
     energy: Energy | None
     suggestions: tuple[Suggestion, ...]
     surely: CostOption | None = None
+    unowned: tuple[tuple[str, Fault], ...] = ()
 
 
 RENTED = Ways()  # at the planning price
@@ -197,6 +197,12 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:
         raise unpriced[0][1]
+    unowned: list[tuple[Question, InputError]] = []
+    if ways.own is not None and unpriced:  # rented, the sized answer of another type may cost less than an owned server
+        unowned = unpriced
+        rentable, unpriced = _each([alone for alone, _ in unpriced], partial(_prices, ways._replace(own=None)))
+        prices += rentable
+        unowned = [each for each in unowned if any(each[0] is alone for alone, _ in rentable)]
     priced = [Priced(alone, answer(alone, data, simulated=simulated), found) for alone, found in prices]
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
@@ -217,6 +223,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         split=split,
         priced=tuple(priced),
         left_out=tuple((_name(alone), fault) for alone, error in unpriced for fault in error.faults),
+        unowned=tuple((_name(alone), fault) for alone, error in unowned for fault in error.faults),
         too_small=tuple((each.name, fault) for each, error in too_small for fault in error.faults),
         deployed=tuple(deployed),
         options=tuple(options),
@@ -280,7 +287,7 @@ def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]],
 
 
 def _usd_per_1k(deployed: Deployed) -> float:
-    return deployed.options[0].usd_per_1k_requests.at_load if deployed.options else 0.0
+    return min((option.usd_per_1k_requests.at_load for option in deployed.options), default=0.0)
 
 
 def split_of(ways: Ways) -> Split:
@@ -291,7 +298,7 @@ def split_of(ways: Ways) -> Split:
 
 
 def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
-    """The prices for one type of GPU; its planning price where `ways` names no server and no provider.
+    """The prices for one type of GPU; its planning price where `ways` names no provider.
 
     Raises InputError for an unknown provider, a server with other GPUs, and a type without any price.
     """
@@ -303,14 +310,11 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
         raise InputError(fault for _, error in (*wrong, *unknown) for fault in error.faults)
     server = found[0][1] if found else None
     rentals = tuple(rental for _, rental in offered)
-    if ways.at_price:
+    if ways.at_price or (not rentals and gpu_type.usd_per_gpu_hour is not None):
         rentals = (_at_price(gpu_type), *rentals)
-    if server is None and not rentals:
-        if gpu_type.usd_per_gpu_hour is not None:
-            rentals = (_at_price(gpu_type),)
-        elif ways.api is None:
-            message = f"no price of {gpu_type.gpu.name} is known"
-            raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
+    if server is None and not rentals and ways.api is None:
+        message = f"no price of {gpu_type.gpu.name} is known"
+        raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
     return Prices(server, rentals)
 
 

@@ -181,7 +181,7 @@ def _sure(bill: Bill) -> SureCost | None:
 
 
 def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
-    server, prices = first.prices.own, bill.ways.api
+    server, prices = next((each.prices.own for each in bill.priced if each.prices.own), None), bill.ways.api
     return CostInputs(
         of_question,
         own={"title": server.title, **{k: v.value for k, v in server.numbers.items()}} if server else None,
@@ -195,6 +195,7 @@ def _problems(bill: Bill) -> Iterator[str]:
     """Why GPU types are left out: no prices, no answer, servers too small for a replica."""
     why = "{0} is left out: {1}"
     yield from (why.format(name, fault.message) for name, fault in bill.left_out)
+    yield from (f"{name} is not bought, only rented: {fault.message}" for name, fault in bill.unowned)
     for priced in bill.priced:
         if priced.best is None:
             name, (_, detail) = priced.name, limit_and_reason(priced.outcome)

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sizing.answers.estimate import estimate
 from sizing.catalog import prices, profiles, servers
 from sizing.planning import break_even, cost
-from sizing.planning.bill import compared
+from sizing.planning.bill import Ways, compared
+from sizing.planning.bill import cost as bill_of
 from sizing.planning.break_even import CostCurve, crossing, payback_months
 from sizing.planning.cost import OwnServer
 from sizing.planning.offers import ApiPrices, api, own, rented
 from sizing.planning.usage import ByLoad, Usage
+from sizing.question.ask import ask
 from sizing.specs.errors import InputError
 
 # NVIDIA's example: $320,000 over 4 years, $3,000 hosting, $4,500 licence for each of 8 GPUs; power is in the hosting.
@@ -442,3 +445,21 @@ def test_prices_of_another_model_than_the_one_served_say_so(named: str | None, o
     found = ApiPrices(1.0, 3.0, "API", "", "", named).other_model("meta-llama/Llama-3.1-70B-Instruct")
     assert (found is not None) == other
     assert found is None or found == f"{named} is another model than Llama-3.1-70B-Instruct"
+
+
+def test_renting_the_sized_answer_is_always_a_way_to_pay() -> None:
+    """With servers and an API, each type has its row at the planning price; the cheapest way is no dearer than the answer."""
+    asked = {"model": "llama-3.1-8b", "isl": 500, "osl": 100, "dau": 30_000, "gpu": ["h100-sxm", "mi300x"]}
+    question = ask(**asked)
+    api = ApiPrices(9.0, 9.0, "API", "as asked", "as asked")
+    bill = bill_of(question, Ways(own=servers.load_server("hgx-h100"), api=api), simulated=False)
+    best = estimate(question, simulated=False).answer
+    assert best is not None and best.usd_per_hour is not None
+    rented = {
+        option.gpu: option.usd_per_year for option in bill.options if option.kind == "cloud" and not option.follows_load
+    }
+    assert set(rented) == {"H100 SXM 80GB", "MI300X 192GB"}
+    assert min(rented.values()) == pytest.approx(best.usd_per_hour * 8760)
+    assert [option.gpu for option in bill.options if option.kind == "own"] == ["H100 SXM 80GB"]
+    assert bill.deployed[0].usage.gpu == best.pool.replica.gpu_type.name
+    assert [name for name, _ in bill.unowned] == ["MI300X 192GB"]
