@@ -2,7 +2,8 @@
 
 With random routing, the hit rate falls as replicas are added, so more replicas are needed than one replica alone suggests.
 With affinity routing, each of many replicas has fewer prefixes to hold. The idle conversations that a cache must keep depend
-on the load of its replica. The answer is the fewest replicas that suffice with the hit rate at their number. The search
+on the load of its replica. A cache that is too small for all prefixes and the live requests keeps a part of the prefixes, so
+more than one part is tried. The answer is the fewest replicas that suffice with the hit rate at their number. The search
 evaluates each trial; this module chooses the trials.
 """
 
@@ -21,11 +22,20 @@ from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_REPLICAS = 4096  # the largest number tried for a layout
+PARTS_KEPT = (
+    1.0,
+    0.5,
+    0.25,
+    0.1,
+    0.05,
+    0.02,
+    0.0,
+)  # of all prefixes, tried in this order; 0 is a cache that finds nothing
 KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # rounds and precision in the search for the share kept
 
 
 class Trial(NamedTuple):
-    """What to evaluate: a number of replicas, and the share of conversation histories that their caches keep."""
+    """What to evaluate: a number of replicas, and the share of conversation histories or prefixes that their caches keep."""
 
     replicas: int
     kept: float
@@ -34,12 +44,19 @@ class Trial(NamedTuple):
 class Reply(NamedTuple):
     """The result of a trial: the replicas that the demand then needs, and the share of histories that the tried ones keep.
 
-    A rejected layout has no `needed`; `memory` says that it might fit if its cache had less to hold.
+    A rejected layout has no `needed`; `memory` says that it might fit if its cache had less to hold. `most` is the capacity
+    of a replica.
     """
 
     needed: int | None
     kept: float = 0.0
     memory: bool = False
+    most: float = 0.0
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The order of replies: the fewest replicas first, then the highest capacity."""
+        return math.inf if self.needed is None else self.needed, -self.most
 
 
 class IdleHistories(NamedTuple):
@@ -63,6 +80,8 @@ Trials = Generator[Trial, Reply, Trial | None]
 
 def settling(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
     """Try `replicas` replicas; find the share of histories that they keep, starting from `kept`."""
+    if cached.evicts:
+        return (yield from _most_kept(replicas))
     before: float | None = None
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
         trial = Trial(replicas, kept)
@@ -73,6 +92,19 @@ def settling(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Tria
         before, kept = (kept, reply.kept) if limit is None else (None, limit)
     trial = Trial(replicas, 0.0 if cached.think_time_s is not None else 1.0)
     return trial, (yield trial)
+
+
+def _most_kept(replicas: int) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
+    """Try parts of the prefixes, the largest first, until a smaller one is no better. Live requests have the rest of the cache."""
+    best: tuple[Trial, Reply] | None = None
+    for part in PARTS_KEPT:
+        reply = yield (trial := Trial(replicas, part))
+        if best is not None and best[1].needed is not None and reply.rank >= best[1].rank:
+            yield best[0]
+            return best
+        best = trial, reply
+    assert best is not None
+    return best
 
 
 def _limit(before: float | None, kept: float, after: float) -> float | None:

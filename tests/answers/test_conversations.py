@@ -225,10 +225,32 @@ def test_under_affinity_each_replica_holds_its_part_of_the_prefixes() -> None:
 def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> None:
     """400 prefixes are 78 GiB, more than a card has; under affinity enough replicas hold them between themselves."""
     plain = {"isl": 3000, "rps": 60.0, "prefix_hit": "0.6", "prefix_shared": 1600, "prefix_distinct": 400}
-    alone = asked(**plain)
-    assert search(alone, load_data()).best is None
-    together = best(asked(**plain, prefix_routing="affinity"))
-    assert together.replica.service.extras.cached.distinct == math.ceil(400 / together.count)
+    alone, together = best(asked(**plain)), best(asked(**plain, prefix_routing="affinity"))
+    assert alone.replica.service.extras.cached.kept < 1
+    found = together.replica.service.extras.cached
+    assert (found.kept, found.distinct) == (1, math.ceil(400 / together.count))
+    assert together.count <= alone.count
+
+
+def test_a_prefix_cache_never_takes_more_gpus_and_more_prefixes_never_fewer() -> None:
+    """1,000 prefixes of 1,600 tokens are 195 GiB. Those that a card has no room for are computed anew, as without a cache."""
+    plain = {"isl": 3000, "rps": 60.0}
+    sizes = [
+        best(asked(**plain, prefix_hit="0.6", prefix_shared=1600, prefix_distinct=n)).gpus for n in (1, 60, 400, 1000)
+    ]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1] <= best(asked(**plain)).gpus
+
+
+def test_caches_that_keep_a_part_of_the_prefixes_find_that_part() -> None:
+    """Half of the prefixes: 30 of 60 % in the mean; half of the requests find 60 % of 1,000 tokens, the others nothing."""
+    asking = asked(isl=3000, rps=60.0, prefix_hit="0.6", prefix_shared=1600, prefix_distinct=400)
+    half = asking.service.extras.cached.over(3, 0.5)
+    assert (half.hit, half.shared_tokens, half.distinct) == (pytest.approx(0.3), 800, 400)
+    assert half.finds is not None
+    drawn = [half.finds(request, 1000) for request in range(1000)]
+    assert set(drawn) == {0, 600}
+    assert sum(drawn) / 1000 == pytest.approx(300, rel=0.01)
 
 
 # --- idle conversations -----------------------------------------------------------------------------------------------------

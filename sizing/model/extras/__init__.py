@@ -133,7 +133,8 @@ class Cached:
 
     The first `shared_tokens` of every live prompt are one of `distinct` prefixes, each held once in a cache. `hit` and
     `distinct` are those over `engines` engines with separate caches. They follow from a `conversation` with `think_time_s`
-    between turns, and from the number of `prefixes`. With `affinity`, the router knows which engine holds a prefix. The first
+    between turns, and from the number of `prefixes`. With `affinity`, the router knows which engine holds a prefix. Caches
+    that keep only a share `kept` of the prefixes find that share of the `stated` hit and shared tokens, on average. The first
     `repeated` requests of a run are those of a run before, so their whole prompts are in cache.
     """
 
@@ -150,6 +151,7 @@ class Cached:
     block: int = 1
     kept: float = 1.0
     repeated: int = 0
+    stated: tuple[float, int] = (0.0, 0)
 
     @property
     def share(self) -> float:
@@ -170,7 +172,12 @@ class Cached:
     def varies(self) -> bool:
         """Whether the number of replicas changes what is found in cache or how much cache the prefixes take."""
         varying = self.conversation is not None and (not self.affinity or self.think_time_s is not None)
-        return varying or self.eases
+        return varying or self.eases or self.evicts
+
+    @property
+    def evicts(self) -> bool:
+        """Whether a cache may keep only a part of the prefixes: with a stated hit on several, the others are computed anew."""
+        return self.conversation is None and self.prefixes > 1 and self.stated[0] > 0
 
     @property
     def eases(self) -> bool:
@@ -178,9 +185,13 @@ class Cached:
         return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
 
     def over(self, engines: int, kept: float = 1.0) -> Cached:
-        """This cache spread over `engines` engines that keep a share `kept` of the histories of turns."""
+        """This cache spread over `engines` engines that keep a share `kept` of histories or prefixes."""
         distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
-        return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
+        placed = replace(self, engines=engines, kept=kept, distinct=distinct)
+        if not self.evicts:
+            return placed._found()
+        hit, shared = self.stated
+        return replace(placed, hit=hit * kept, shared_tokens=math.floor(shared * kept))
 
     def in_blocks(self, block: int) -> Cached:
         """This cache with blocks of `block` tokens."""
@@ -193,6 +204,8 @@ class Cached:
     def finds(self) -> Callable[[int, int], int] | None:
         """Function of a request's number and prompt length that gives the tokens found in cache; None for a fixed share."""
         conversation, finding = self.conversation, self.finding
+        if self.evicts and self.kept < 1:
+            return self._found_or_not
         if conversation is None:
             return (lambda number, prompt: prompt - 1 if number < self.repeated else 0) if self.repeated else None
 
@@ -201,6 +214,11 @@ class Cached:
             return min(found + math.floor(self.restored * (prompt - found)), prompt - 1)
 
         return tokens
+
+    def _found_or_not(self, number: int, prompt: int) -> int:
+        """Tokens that request `number` does not compute: its whole stated hit where its prefix is kept, none of it elsewhere."""
+        hit = self.stated[0] if (number + 1) * prefixes.SPREAD % 1.0 < self.kept else 0.0
+        return cached_tokens(prompt, hit + self.restored * (1 - hit))
 
     def within(self, tokens: int) -> bool:
         """Whether the shared prefix is part of the cached share of prompts with `tokens` tokens."""
@@ -271,5 +289,6 @@ def cached(asked: Optimisations, conversation: Conversation | None = None) -> Ca
         think_time_s=prefix.think_time_s if grows else None,
         prefixes=prefixes,
         affinity=prefix.routing == "affinity",
+        stated=(prefix.hit or 0.0, prefix.shared_tokens or 0),
     )
     return found.over(1) if grows else found

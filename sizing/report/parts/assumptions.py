@@ -351,7 +351,8 @@ def of_optimisations(question: Question) -> Iterator[Assumption]:
     if cached.conversation is not None:
         yield from _of_turns(cached)
     elif cached.hit:
-        yield taken("share of a prompt in the prefix cache", cached.hit, "as asked")
+        kept = f", of the {percent(cached.kept)} of prefixes that fit" if cached.kept < 1 else ""
+        yield taken("share of a prompt in the prefix cache", cached.hit, f"as asked{kept}")
     if cached.shared_tokens:
         amount = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
         of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""

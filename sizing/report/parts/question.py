@@ -102,6 +102,7 @@ class Inputs(NamedTuple):
     serving: dict[str, Any]
     optimisations: dict[str, Any]
     conversation: ConversationInputs | None
+    prefixes_kept: float | None
 
     @property
     def backend(self) -> str | None:
@@ -133,6 +134,7 @@ class LayoutInputs(NamedTuple):
     all2all_backend_in_force: str | None
     optimisations: dict[str, Any]
     conversation: ConversationInputs | None
+    prefixes_kept: float | None
 
     @property
     def backend(self) -> str | None:
@@ -163,6 +165,7 @@ def inputs(question: Question, chosen: Replica | None) -> Inputs:
         max_utilisation=question.target.max_utilisation,
         serving=serving(question, chosen),
         conversation=conversation(question, placed=chosen is not None),
+        prefixes_kept=None if chosen is None else _kept(chosen),
     )
 
 
@@ -330,7 +333,14 @@ def inputs_of_layout(resolved: Resolved) -> LayoutInputs:
         gpu=resolved.gpu_type.gpu.name,
         layout=str(resolved.layout),
         conversation=conversation(resolved.question, placed=True),
+        prefixes_kept=_kept(resolved.replica),
     )
+
+
+def _kept(replica: Replica) -> float | None:
+    """The share of the stated prefixes that the caches of `replica` keep; None where all are taken to fit."""
+    cached = replica.service.extras.cached
+    return cached.kept if cached.evicts else None
 
 
 def replica_lines(inputs: Inputs | LayoutInputs, layout: str = "") -> tuple[Line, ...]:
@@ -355,6 +365,9 @@ def formats_in_words(inputs: Inputs | LayoutInputs) -> str:
 def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
     """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
     text = "; ".join(WRITERS[name](stated) for name, stated in inputs.optimisations.items() if name in WRITERS)
+    kept = inputs.prefixes_kept
+    if kept is not None and kept < 1:
+        text += f"; sized for {percent(kept)} of these hits, since not all prefixes fit beside the requests"
     lines = (Line(text, "With"),) if text else ()
     talk = inputs.conversation
     if talk is None:
