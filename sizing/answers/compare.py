@@ -10,6 +10,7 @@ from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, surely_answered, with_cheaper
+from sizing.answers.sure import surer_outcome
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
@@ -56,8 +57,11 @@ def compare(
             if progress is not None:
                 progress(done, max(done, len(best)))
     _find_sure(candidates, found, _best(found, by), data, each)
-    for number in _best(found, by):
+    first, *others = shown = _best(found, by)
+    for number in shown:
         found[number] = _with_less(found[number], data)
+    surer = surer_outcome(found[first], [found[number] for number in others], by)
+    found[first] = replace(found[first], surer=surer)
     return found
 
 

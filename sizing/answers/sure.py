@@ -29,6 +29,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL, Confidence
 from sizing.specs.data import Data
+from sizing.specs.workload import Objective
 
 
 class Confirmed(NamedTuple):
@@ -296,10 +297,23 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
 
 
 def _cheapest(sized: Outcome, outcome: Outcome, others: Sequence[Answer]) -> ConfidentAnswer | None:
-    best = min(sized.answers, key=lambda each: spent(each, outcome.question.rules.objective), default=None)
-    if best is None or not _below([best], outcome.surely, outcome.question):
+    alike = (ConfidentAnswer(next(of for of in others if is_alike(of, each)), each) for each in sized.answers)
+    return _least(alike, outcome, outcome.question.rules.objective)
+
+
+def _least(found: Iterable[ConfidentAnswer], outcome: Outcome, objective: Objective) -> ConfidentAnswer | None:
+    """The cheapest sure size of those `found`, if it spends less than the outcome's own."""
+    most = math.inf if outcome.surely is None else spent(outcome.surely, objective)
+    best = min(found, key=lambda each: spent(each.sure, objective), default=None)
+    return best if best is not None and spent(best.sure, objective) < most else None
+
+
+def surer_outcome(first: Outcome, others: Iterable[Outcome], objective: Objective) -> ConfidentAnswer | None:
+    """The answer of other outcomes with the cheapest sure size, as `surer` finds it among the answers of one outcome."""
+    if first.sure is None or first.question.target.confidence is not None:
         return None
-    return ConfidentAnswer(next(each for each in others if is_alike(each, best)), best)
+    sized = [ConfidentAnswer(of.answer, of.surely) for of in others if of.answer is not None and of.surely is not None]
+    return _least(sized, first, objective)
 
 
 def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:

@@ -32,7 +32,6 @@ from sizing.report.parts.evidence import (
     Evidence,
     LimitedLatency,
     SureOf,
-    SurerType,
     doubts,
     is_to_measure,
 )
@@ -423,11 +422,6 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
         to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)
         yield from doubts(best.evidence, best.gpu, _limited(best), said=to_measure)
-        for other in record.candidates if best.gpus_sure is None else ():
-            if other.gpus is not None and other.gpus_sure is not None:
-                surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
-                yield surer.line("" if other.verified else "about ")
-                break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         deployed = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"

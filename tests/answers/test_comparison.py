@@ -6,8 +6,10 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from sizing import ask
-from sizing.answers.compare import compare
+from sizing.answers.compare import compare, place
 from sizing.answers.estimate import answer, estimate, surely_answered
 from sizing.question.question import load_data
 from sizing.specs.bands import USUAL, Confidence
@@ -75,3 +77,16 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
     first, by_capacity = found[0].sure, surely_answered((h100, plain), load_data(), simulated=False)
     assert first is not None and by_capacity.sure is not None and first.gpus is not None
     assert by_capacity.sure.gpus == first.gpus > plain.best.gpus
+
+
+def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
+    """Of two types, the cheaper one takes more GPUs to be sure: the other one's sure size is named, at the same price."""
+    question = ask(
+        model="qwen3-32b", gpu=["mi300x", "b200-sxm"], isl=1200, osl=300, dau=30_000, ttft="p95:1s", itl="50ms"
+    )
+    first, *_ = sorted(compare(question, simulated=False), key=lambda of: place(of.answer, "cost"))
+    free = estimate(question, simulated=False, relaxed=False)
+    assert first.surer is not None and free.surer is not None
+    assert first.surer.sure.gpus == free.surer.sure.gpus
+    assert first.surer.sure.usd_per_hour == pytest.approx(free.surer.sure.usd_per_hour)
+    assert first.surely is not None and (first.surely.usd_per_hour or 0) > (first.surer.sure.usd_per_hour or 0)

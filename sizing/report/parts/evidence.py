@@ -239,12 +239,12 @@ class SurerType(NamedTuple):
     layout: str | None = None
     replicas: int | None = None
 
-    def line(self, about: str = "about ") -> Line:
-        """Write the sure number; `about` is empty if a simulation confirmed the GPUs."""
+    def line(self) -> Line:
+        """Write the sure number, which no simulation confirmed."""
         usd_per_hour = None if self.usd_per_hour is None else self.usd_per_hour * self.gpus_sure / self.gpus
         price = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h"
         shape = "" if self.layout is None else f" = {self.layout}"
-        return Line(f"Another choice is sure: {about}{self.gpus_sure:,} x {self.gpu}{shape}{price}")
+        return Line(f"Another choice is sure: about {self.gpus_sure:,} x {self.gpu}{shape}{price}")
 
     def same_gpus(self, gpu: str, gpus: int) -> Line | None:
         """Write that the GPUs of an answer are sure in this layout, which is not searched first; None if it takes other GPUs."""
@@ -308,8 +308,11 @@ def _surer(outcome: Outcome) -> SurerType | None:
     if found is None:
         return None
     of, pool = found.answer, found.sure.pool
-    shape = f"{pool.count} x {pool.replica.layout}"
-    return SurerType(pool.replica.gpu_type.name, of.gpus, pool.gpus, of.usd_per_hour, shape, pool.count)
+    shape, name = f"{pool.count} x {pool.replica.layout}", pool.replica.gpu_type.name
+    own = outcome.answers[0].decode.replica.plan.weight_format
+    if pool.replica.plan.weight_format != own:
+        name += f" {pool.replica.plan.weight_format.upper()}"
+    return SurerType(name, of.gpus, pool.gpus, of.usd_per_hour, shape, pool.count)
 
 
 def is_own(found: Evidence | None) -> bool:
