@@ -55,6 +55,7 @@ def test_graphs_switched_off_by_any_flag_are_off(words: str) -> None:
     ("command", "named"),
     [
         (f"vllm serve {MODEL} --max-cudagraph-capture-size 8", "--max-cudagraph-capture-size 8 (line 1)"),
+        (f"vllm serve {MODEL} --long-prefill-token-threshold 128", "--long-prefill-token-threshold 128 (line 1)"),
         (f"vllm serve {MODEL} -cc.cudagraph_capture_sizes=[1]", "cudagraph_capture_sizes [1] (line 1)"),
         (
             f"python -m sglang.launch_server --model-path {MODEL} --cuda-graph-max-bs 8",
