@@ -84,6 +84,17 @@ def _scalers(found: Sequence[YamlDocument], charts: Charts) -> Iterator[Scaler]:
             yield Scaler(name, _text(namespace), _text(kind), 1 if fewest is None else fewest, most, keys[0], line)
 
 
+def scalers_of_chart(node: ManifestNode, charts: Charts) -> Iterator[Scaler]:
+    """Yield the autoscaler that a chart makes for a container: the nearest one that is enabled."""
+    for depth in range(len(node.above), 0, -1):
+        for name, (fewest, most) in charts.chart_scalers.items():
+            stated = as_mapping(value_at(node.above[depth - 1], name))
+            if stated.get("enabled") is True:
+                line = line_of(node.document, (*node.path[: depth - 1], name, fewest))
+                yield Scaler(name, None, None, stated.get(fewest, 1), stated.get(most), f"{name}.{fewest}", line)
+                return
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 

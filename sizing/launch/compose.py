@@ -12,7 +12,7 @@ from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import SERVICES, ManifestNode, as_list, as_mapping, line_of, value_at
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import printable
 
 ENVIRONMENT = ".env"
@@ -45,15 +45,18 @@ def check_whole(found: Sequence[YamlDocument], file: str) -> None:
 
 
 def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
-    """Raise InputError for services of Compose that extend others, which Compose itself resolves."""
+    """Raise InputError for services of Compose that extend others, and for files that it includes: Compose itself resolves them."""
     faults = [
         Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
         for document in found
         for name, service in as_mapping(value_at(document.data, SERVICES)).items()
         if value_at(service, "extends") is not None
     ]
-    if faults:
-        raise InputError(faults)
+    for document in found:
+        if value_at(document.data, "include") is not None and value_at(document.data, "kind") is None:
+            line = line_of(document, ("include",))
+            faults.append(Fault("adds other files, which are not read", file, line, "include", allowed=COMPOSED))
+    raise_any(faults)
 
 
 def _check_overridden(file: str) -> None:

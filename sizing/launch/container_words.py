@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from sizing.launch.expansion import VARIABLE
 from sizing.launch.flags import Word
 from sizing.launch.nodes import ManifestNode, as_list, as_mapping, line_of, value_at
 from sizing.launch.script_text import words as shell_words
 from sizing.specs.errors import Fault, unknown
-from sizing.specs.launch import Charts
+from sizing.specs.launch import Charts, LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
+_OF_SHELL = re.compile(r"(?<!\$)\$\{?([A-Za-z_]\w*)\}?")
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -34,6 +36,55 @@ def not_written(node: ManifestNode, charts: Charts) -> Iterator[str]:
         for key, value in as_mapping(node.own.get(name) if name not in charts.off else None).items():
             if value is False and key not in charts.no_flags:
                 yield f"{key}: false (line {node.line(name, key)}) is taken as no flag, as what the chart writes is not known"
+
+
+def entered_twice(node: ManifestNode, stated: Sequence[Word], image: str, facts: LaunchFacts) -> Iterator[Fault]:
+    """Yield the fault of arguments that start a server or a shell, given to an image whose own command is the server."""
+    first = stated[0] if stated else Word("", None)
+    words = (words for part, words in facts.serving_images.items() if part in image)
+    if first.text.rpartition("/")[2] in next(words, ()):
+        what = f"is an argument of the server that {image.partition('@')[0]} starts itself, which refuses it"
+        yield Fault(what, node.file, first.line, first.text, "the words as `command`, or as `entrypoint` of Compose")
+
+
+def refused(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
+    """Yield the fault of each key with which a chart starts something that is not read."""
+    for key, what in charts.refused.items():
+        if node.own.get(key):
+            yield Fault(what, node.file, node.line(key), key, "`deployments:` with its layout")
+
+
+def switched_off(node: ManifestNode, charts: Charts) -> Word | None:
+    """The key by which a chart makes nothing of a container, as its path and its line; None if the chart makes it."""
+    for depth in range(len(node.above), 0, -1):
+        around, path = as_mapping(node.above[depth - 1]), node.path[: depth - 1]
+        for key in charts.switches:
+            if around.get(key) is False:
+                return Word(".".join(map(str, (*path, key))), line_of(node.document, (*path, key)))
+    return None
+
+
+def of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield the fault of each word with a variable in the form of a shell, which does not read the items of a list."""
+    for name in COMMANDS:
+        for number, each in enumerate(as_list(node.own.get(name))):
+            spaced = isinstance(each, str) and bool(set(each) & set(" \n"))  # may be the text of a shell
+            for found in () if spaced else VARIABLE.finditer(str(each)):
+                named = found[3] or found[7]
+                if found["rule"] or named in variables:
+                    what = f"holds {found[0]}, which no shell replaces here"
+                    yield Fault(
+                        what, node.file, node.line(name, number), name, f"$({named}) of its environment, or a value"
+                    )
+
+
+def of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield the fault of each command with a variable of the container, which Compose does not read: it has its shell and .env."""
+    for name in ("command", "entrypoint"):
+        found = next((each for each in _OF_SHELL.finditer(str(node.own.get(name))) if each[1] in variables), None)
+        if found:
+            what = f"takes ${found[1]} of Compose's shell or .env, not of the service's environment"
+            yield Fault(what, node.file, node.line(name), name, "its value")
 
 
 def _stated(node: ManifestNode) -> Iterator[Word]:

@@ -8,14 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
-from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
-from sizing.launch.container_words import COMMANDS, not_written, parallel, unknown_sizes, words_of
-from sizing.launch.expansion import MOST_HELD, VARIABLE, names_in, with_variables
+from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace, scalers_of_chart
+from sizing.launch.container_words import (
+    entered_twice,
+    not_written,
+    of_compose,
+    of_shell,
+    parallel,
+    refused,
+    switched_off,
+    unknown_sizes,
+    words_of,
+)
+from sizing.launch.expansion import MOST_HELD, names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
     MERGE,
@@ -58,7 +69,6 @@ HELD = ("model", "precision")  # what labels and comments say of a checkpoint wh
 _TEMPLATED, _VARIABLE = "{{", "$"
 MOST_SHORT = 1_000  # characters of a value that may name other variables
 _REPLACED = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # by Kubernetes
-_OF_SHELL = re.compile(r"(?<!\$)\$\{?([A-Za-z_]\w*)\}?")
 
 
 class Card(NamedTuple):
@@ -135,10 +145,15 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
-    made = [each for node in stated if (each := _container(node, facts, others)) is not None]
-    of_compose = [OF_COMPOSE.format(", ".join(taken))] if taken else []
+    every = [(each, switched_off(node, facts.charts)) for node in stated if (each := _container(node, facts, others))]
+    made, off = [each for each, key in every if key is None], {key: each for each, key in every if key is not None}
+    if off and not made:
+        raise InputError(
+            "is false: nothing is started", file=file, line=next(iter(off)).line, field=next(iter(off)).text
+        )
     for each in made:
-        each.notes += of_compose
+        each.notes += [OF_COMPOSE.format(", ".join(taken))] if taken else []
+        each.notes += [f"{key.text} is false (line {key.line}): what it switches off does not count" for key in off]
     return made
 
 
@@ -197,18 +212,19 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     found = Container(_name(node, steps, charts), steps, stated, image, file=node.file)
     found.files = files_of(node, others) | (compose.mounted(node, stated) if node.of_compose else {})
     found.entered = ("entrypoint" if node.of_compose else "command") not in own
+    found.faults += entered_twice(node, stated, image, facts) if found.entered and not keyed else ()
     found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
     found.variables = _variables(node, others)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(parallel(holders, stated, node.line(), charts))
-    found.faults += unknown_sizes(node, charts) if service else ()
+    found.faults += (*refused(node, charts), *(unknown_sizes(node, charts) if service else ()))
     found.notes += (*not_written(node, charts), *(note for marked, note in charts.slower.items() if marked in own))
     if node.of_compose:
-        found.faults += (*_of_compose(node, found.variables), *compose.missing(node))
+        found.faults += (*of_compose(node, found.variables), *compose.missing(node))
     else:
-        found.faults += _of_shell(node, found.variables)
+        found.faults += of_shell(node, found.variables)
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, others.scalers, charts)
     _gpus(found, node, facts)
@@ -269,29 +285,6 @@ def _replaced(text: str, variables: Mapping[str, str]) -> str:
     return full if len(full) <= MOST_HELD else text
 
 
-def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield the fault of each word with a variable in the form of a shell, which does not read the items of a list."""
-    for name in COMMANDS:
-        for number, each in enumerate(as_list(node.own.get(name))):
-            spaced = isinstance(each, str) and bool(set(each) & set(" \n"))  # may be the text of a shell
-            for found in () if spaced else VARIABLE.finditer(str(each)):
-                named = found[3] or found[7]
-                if found["rule"] or named in variables:
-                    what = f"holds {found[0]}, which no shell replaces here"
-                    yield Fault(
-                        what, node.file, node.line(name, number), name, f"$({named}) of its environment, or a value"
-                    )
-
-
-def _of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
-    """Yield the fault of each command with a variable of the container, which Compose does not read: it has its shell and .env."""
-    for name in ("command", "entrypoint"):
-        found = next((each for each in _OF_SHELL.finditer(str(node.own.get(name))) if each[1] in variables), None)
-        if found:
-            what = f"takes ${found[1]} of Compose's shell or .env, not of the service's environment"
-            yield Fault(what, node.file, node.line(name), name, "its value")
-
-
 def _pairs(value: object) -> dict[str, str]:
     """Names with plain values, of a mapping or of a list of `NAME=VALUE`."""
     found = {str(key): str(each) for key, each in as_mapping(value).items() if not isinstance(each, (dict, list))}
@@ -328,6 +321,7 @@ def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], c
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
     own = of_namespace((each for each in scalers if each.name == named and each.kind in (None, kind)), node)
+    own = own or list(scalers_of_chart(node, charts))
     stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if len(own) > 1:
         what = f"is scaled by {len(own)} autoscalers, and no namespace says by which"
@@ -338,7 +332,7 @@ def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], c
         found.notes.append(f"the fewest replicas of the autoscaler, {own[0].fewest}, of at most {own[0].most}")
     elif stated is not None:
         value, line, path = stated
-        fewest = path.startswith("metadata")
+        fewest = path in map(".".join, charts.fewest)
         found.replicas = _count(found, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes)
         found.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
     elif kind in charts.one or node.of_compose:
@@ -357,6 +351,10 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         _, part, sliced = path.partition(facts.slice_resource)
         found.slice_ = sliced if part else None
         found.faults += _unlimited(node, path, facts)
+    bundled = (value_at(each, "GPU") for each in as_list(value_at(node.own, *facts.charts.bundles)))
+    for each in filter(None, bundled):
+        place = (node.file, node.line(*facts.charts.bundles), ".".join(facts.charts.bundles))
+        found.gpus = (found.gpus or 0) + (_count(found, "gpus", each, place, text=True) or 0)
     claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in node.holders)
     if node.of_compose:
         _devices(found, node, facts)
@@ -447,10 +445,15 @@ def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     found.drafts = None if drafts is None else Word(drafts, found.lines.get("command"))
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
+    for each, (name, (key, values)) in product(around, facts.charts.label_lists.items()):
+        listed = as_list(value_at(each, name, values))
+        pairs += [(str(value_at(each, name, key)), listed[0])] if len(listed) == 1 else []
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
     typed = (node.own.get(key) for marked, key in facts.charts.gpu_types.items() if marked in node.own)
     labels += [str(each) for each in typed if each]
-    instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
+    instances = (
+        str(value).removeprefix(facts.instance_prefix) for key, value in pairs if key in facts.instance_label_keys
+    )
     sliced = [str(value) for key, value in pairs if key in facts.slice_label_keys]
     sliced += [part for label in labels if (part := label.partition(OF_SLICE)[2])]
     found.slice_ = next(iter(sliced), found.slice_)

@@ -206,14 +206,16 @@ class BenchmarkTool(Spec):
 
 
 class Charts(Spec):
-    """The keys of charts and controllers, as paths: of the model, of replicas, annotations of the fewest replicas, and names.
+    """The keys of charts and controllers, as paths: of the model, of replicas, of the fewest replicas of an autoscaler, and names.
 
     `keyed` are mappings whose keys are flags, by the key that marks what has one: of them `further_flags` have words, `no_flags` are no
     flags, and those `off` switch a flag off by false. `texts` hold YAML in a text. `workers` has the nodes of a replica.
 
     `parallel` has the flags that they write for the keys of their sizes; `other_sizes` change no layout. `scalers` are kinds that
-    scale other manifests, with the keys of the fewest and the most replicas; kinds in `one` run one replica by default. `slower`
-    has sentences on what adds to the engine's times, by the key that marks what has it.
+    scale other manifests, with the keys of the fewest and the most replicas, and `chart_scalers` are such mappings of a chart with
+    `enabled: true`; kinds in `one` run one replica by default. With false, the keys in `switches` switch off what they are around.
+    `refused` says what a chart starts by keys that are not read. `bundles` lists what a replica reserves, and `label_lists` are
+    mappings with a node label: the keys of its name and its values. `slower` has sentences on what adds to the engine's times, by the key that marks what has it.
     """
 
     models: tuple[tuple[Text, ...], ...]
@@ -230,6 +232,11 @@ class Charts(Spec):
     workers: Text
     other_sizes: tuple[Text, ...]
     scalers: dict[str, tuple[Text, Text]]
+    chart_scalers: dict[str, tuple[Text, Text]]
+    switches: tuple[Text, ...]
+    refused: dict[str, Text]
+    bundles: tuple[Text, ...]
+    label_lists: dict[str, tuple[Text, Text]]
     slower: dict[str, Text]
     one: tuple[Text, ...]
 
@@ -254,6 +261,7 @@ class LaunchFacts(OneFile, Sourced):
     label_keys: dict[str, Text]
     other_label_keys: tuple[Text, ...]
     instance_label_keys: tuple[Text, ...]
+    instance_prefix: Text
     resources: dict[str, Text]
     slice_resource: Text
     slice_label_keys: tuple[Text, ...]
@@ -268,6 +276,7 @@ class LaunchFacts(OneFile, Sourced):
     device_files: dict[str, tuple[Text, ...]]
     chosen_devices: dict[str, Text]
     closed_images: dict[str, Text]
+    serving_images: dict[str, tuple[Text, ...]]
     charts: Charts
     script_limits: ScriptLimits
     start_period_s: PositiveInt

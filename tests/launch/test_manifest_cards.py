@@ -128,6 +128,12 @@ def test_services_that_extend_others_are_those_of_compose(tmp_path: Path) -> Non
     assert len(told) == 3 and ":3: llm-1: extends another service; allowed: what `docker compose config`" in told[0]
 
 
+def test_files_that_compose_includes_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "include: [other.yaml]\n" + DOCKER_OF_FOUR.format(["gpus: all"] * 4))
+    (told,) = faults(path, Filled(gpu="h100-sxm"))
+    assert ":1: include: adds other files, which are not read" in told
+
+
 def test_a_variable_numbers_the_cards_of_its_container(tmp_path: Path) -> None:
     stated = DEVICES.format("device_ids: ['2', '3']") + ", environment: {CUDA_VISIBLE_DEVICES: '2,3'}"
     text = f"services:\n  llm: {{image: '{IMAGE}', command: --model {MODEL} -tp 2, {stated}}}\n"

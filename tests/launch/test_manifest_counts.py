@@ -252,3 +252,65 @@ def test_commands_of_a_script_that_start_the_same_are_replicas(tmp_path: Path) -
     same = "".join(STARTS.format("0,1", n) for n in range(4))
     (told,) = faults(written(tmp_path, same, "run.sh"), Filled(gpu="h100-sxm"))
     assert "the command of line 1, " in told and "would run on the same cards: 0, 1" in told
+
+
+OFF = "prefill:\n  SWITCH: false\n  replicas: 3\n  parallelism: {tensor: 8}\n  containers:\n"
+OFF += '  - {name: vllm, image: "ghcr.io/llm-d/llm-d:v0.2.0", modelCommand: vllmServe, args: ["--max-model-len", "16384"]}\n'
+
+
+@pytest.mark.parametrize("switch", ["create", "enabled"])
+def test_what_a_chart_does_not_make_does_not_count(switch: str, tmp_path: Path) -> None:
+    asked = Filled(engine="vllm:0.12.0")
+    found = only(existing(written(tmp_path, KINDS["llm-d"] + OFF.replace("SWITCH", switch)), asked))
+    assert (found.launched.replicas, layout_of(found.launched).gpus, found.launched.role) == (3, 4, "whole")
+    line = KINDS["llm-d"].count("\n") + 2
+    assert any(each.startswith(f"prefill.{switch} is false (line {line})") for each in found.assumed)
+    running = KINDS["llm-d"] + OFF.replace("SWITCH: false", f"{switch}: true\n  {NODE}")
+    assert {each.launched.role for each in existing(written(tmp_path, running), asked)} == {"prefill", "decode"}
+    (told,) = faults(written(tmp_path, KINDS["llm-d"].replace("decode:\n", f"decode:\n  {switch}: false\n")), asked)
+    assert f"decode.{switch}: is false: nothing is started" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "replicas"),
+    [
+        ("keda: {enabled: true, minReplicaCount: 2, maxReplicaCount: 5}", 2),
+        ("keda: {enabled: true, maxReplicaCount: 5}", 1),
+        ("keda: {enabled: false, minReplicaCount: 2}", 3),
+        ("autoscaling: {enabled: true, minReplicas: 2, maxReplicas: 5}", 2),
+    ],
+)
+def test_an_autoscaler_of_a_chart_counts_if_it_is_enabled(more: str, replicas: int, tmp_path: Path) -> None:
+    text = KINDS["production stack"].replace("replicaCount: 3", f"replicaCount: 3\n    {more}")
+    found = only(existing(written(tmp_path, text), Filled()))
+    assert found.launched.replicas == replicas
+    assert (f"the fewest replicas of the autoscaler, {replicas}, of at most 5" in found.assumed) == (replicas != 3)
+
+
+def test_a_ray_cluster_of_a_chart_is_refused(tmp_path: Path) -> None:
+    head = "replicaCount: 3\n    raySpec: {headNode: {requestGPU: 2}}"
+    (told,) = faults(written(tmp_path, KINDS["production stack"].replace("replicaCount: 3", head)), Filled())
+    assert ":8: raySpec: starts one engine on a Ray cluster" in told
+
+
+@pytest.mark.parametrize("bundles", ["[{GPU: 4}]", "[{GPU: 1, CPU: 2}, {CPU: 8}, {GPU: 3}]"])
+def test_bundles_of_ray_serve_are_reserved(bundles: str, tmp_path: Path) -> None:
+    config = "{model_loading_config: {model_id: llama-3.1-8b}, accelerator_type: H100, engine_kwargs: {tensor_parallel_size: 2},"
+    config += f" deployment_config: {{autoscaling_config: {{min_replicas: 2}}}}, placement_group_config: {{bundles: {bundles}}}}}"
+    text = f"applications:\n- args: {{llm_configs: [{config}]}}\n"
+    found = only(existing(written(tmp_path, text), Filled(engine="vllm:0.12.0")))
+    assert (found.launched.replicas, found.launched.reserved_gpus) == (2, 4)
+    assert "the fewest replicas of the autoscaler, 2" in found.assumed
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "nodeSelector: {node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5}",
+        "nodeSelector: {cloud.google.com/gke-accelerator: nvidia-h100-mega-80gb}",
+        "acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-H100-80GB-HBM3]}",
+    ],
+)
+def test_nodes_say_their_gpu_type(pool: str, tmp_path: Path) -> None:
+    text = KINDS["llm-d"].replace(NODE, pool)
+    assert only(existing(written(tmp_path, text), Filled(engine="vllm:0.12.0"))).launched.gpu == "h100-sxm"

@@ -188,3 +188,10 @@ data: {{TP: "4"}}
     alone = written(tmp_path, text.partition("---")[0])
     if "value:" not in env:
         assert "which the file does not state" in str(faults(alone, asked))
+
+
+@pytest.mark.parametrize("words", ["vllm, serve", "/usr/bin/python3, -m, vllm.entrypoints.openai.api_server, --model"])
+def test_arguments_of_an_image_that_is_the_server_start_no_other(words: str, tmp_path: Path) -> None:
+    text = KINDS["deployment"].replace('args: ["--model",', f"args: [{words},")
+    (told,) = faults(written(tmp_path, text), Filled())
+    assert "is an argument of the server that vllm/vllm-openai:v0.19.0 starts itself" in told
