@@ -44,6 +44,11 @@ class Growing(NamedTuple):
     usd_in_all: float | None = None
     months: float | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next node is due only if growth goes on after the date."""
+        return self.until is not None and self.next_node is not None and self.next_node.month > self.until[:7]
+
 
 def months_between(start: date, end: date) -> float:
     """The months between two dates. The days of the last month count as a fraction, so growth is continuous."""

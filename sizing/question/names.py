@@ -250,7 +250,8 @@ def _without_other_model(
     )
     spec, left = workloads.without(file.spec, fields) if fields else (file.spec, ())
     told = ", ".join(_of(field, value) for field, value in left)
-    return (f"{told} of {file.id}, stated for {file.spec.model}",) if left else (), Part(
+    spared = "".join(f"; --precision {value} may save GPUs" for field, value in left if field == "precision")
+    return (f"{told} of {file.id}, stated for {file.spec.model}{spared}",) if left else (), Part(
         lambda: replace(file, spec=spec)
     ) if left else found
 

@@ -355,13 +355,13 @@ def sections(record: Compare) -> Iterator[Section]:
     yield Facts(
         (
             *lines,
-            *(line._replace(spare=6) for line in replica_lines(record.inputs)),
+            *replica_lines(record.inputs),
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
             *_prices(served[:MOST_SHOWN]),
-            *(() if record.prices is None else record.prices.lines()),
+            *(() if record.prices is None else (record.prices.line(),)),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
             following("; ".join((*helped, REST)), *helped) if helped else following(),
         )

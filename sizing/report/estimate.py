@@ -66,7 +66,7 @@ MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published r
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
-MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
+MEMORY_LAST, PRICES_LAST = 10, 11  # a short screen leaves out the memory and distant prices after all other spare lines
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 
@@ -452,8 +452,8 @@ def _around(record: Estimate) -> Iterator[Line]:
         yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))
     types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
-    # The other GPU types come before other layouts in full, the memory and the replica.
-    yield from (line._replace(spare=REPLICA_LAST if types else 0) for line in replica_lines(i))
+    # The other GPU types come before other layouts in full and the memory.
+    yield from replica_lines(i)
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         of = () if record.memory is None else (screen.memory_line(record.memory, None, i.optimisations),)
@@ -473,10 +473,11 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
     yield from types
     if record.prices is not None:
-        yield record.prices.line()
+        turn = record.prices.turn
+        yield record.prices.line()._replace(spare=0 if turn and turn.near else PRICES_LAST)
     for best in bests:
         instead = layouts.instead(best, record.alternatives)
-        last = layouts.MOST_OTHERS + 1 if types else REPLICA_LAST + 1
+        last = layouts.MOST_OTHERS + 1 if types else PRICES_LAST + 1
         yield from (line._replace(spare=line.spare or last) for line in instead)
 
 

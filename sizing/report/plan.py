@@ -284,10 +284,13 @@ def _growth(growth: Growing) -> Iterator[Line]:
         until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
     yield Line(f"{growing_from(growth)}{until}", "Growth")
     due = growth.next_node
-    yield Line(
-        "none in twenty years" if due is None else f"due in {due.month}: {held(due)}; order earlier",
-        "Next node",
-    )
+    if due is None:
+        yield Line("none in twenty years", "Next node")
+        return
+    alone = due._replace(gpus_sure=None)  # the sure size takes its next node in another month
+    dated = "; --confidence 90% dates the sure size" if held(due) != held(alone) else ""
+    on = f", if growth goes on after {growth.until}" if growth.goes_on else ""
+    yield Line(f"due in {due.month}{on}: {held(alone)}; order earlier{dated}", "Next node")
 
 
 def _hours(hours: Sequence[Hour]) -> Iterator[Line]:

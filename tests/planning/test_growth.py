@@ -86,6 +86,18 @@ def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() ->
     assert [month.nodes for month in late.additions] == [2]
 
 
+def test_a_node_after_the_date_is_due_only_if_growth_goes_on() -> None:
+    """8 GPUs hold twice today's demand, which takes 14.2 months at 5 %: 2028-02. Growth until 2027-12 ends before, until 2028-03 after."""
+
+    def size(times: float) -> tuple[int, int, int, None]:
+        nodes = 1 if times <= 2 else 2
+        return nodes, 8 * nodes, nodes, None
+
+    ends = [growth.growing(0.05, date(2026, 12, 1), end, size) for end in (date(2027, 12, 1), date(2028, 3, 1), None)]
+    assert [found.next_node and found.next_node.month for found in ends] == ["2028-02"] * 3
+    assert [found.goes_on for found in ends] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("stated", "of_year"),
     [

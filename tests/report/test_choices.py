@@ -115,7 +115,10 @@ def test_the_price_at_which_another_gpu_type_costs_less_is_named() -> None:
     first, then = (next(a for a in answers if a.pool.replica.gpu_type.id == id_) for id_ in order.typical)
     assert order.turn.usd_per_gpu_hour * first.gpus == pytest.approx(then.usd_per_hour)
     assert order.turn.lowest <= order.turn.typical <= min(order.turn.highest, order.turn.usd_per_gpu_hour)
-    assert [line.label for line in order.lines()] == ["Prices", "Price"]
+    at = f"above ${order.turn.usd_per_gpu_hour:.2f}"
+    assert [at in line.text for line in (order.line(), *order.turning())] == [order.turn.near, True]
+    far = order._replace(turn=order.turn._replace(usd_per_gpu_hour=order.turn.highest + 0.01))
+    assert "costs less" not in far.line().text
 
 
 def test_a_next_type_that_no_provider_offers_beside_the_first_is_named() -> None:

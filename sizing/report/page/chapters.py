@@ -99,7 +99,7 @@ def _changes(report: Report) -> Iterator[Chapter]:
         sections = (Prose((Line("No limit, length or demand makes this feasible by a change of 20 % alone."),)),)
     prices = None if report.comparison is None else report.comparison.prices
     if prices is not None and any(one.feasible for one in report.sensitivity):
-        sections = (*sections, Facts(tuple(prices.lines())[1:]))
+        sections = (*sections, Facts(tuple(prices.turning())))
     yield Chapter("sensitivity", "What would change the answer", sections, "What would change it", "wide")
 
 

@@ -36,6 +36,11 @@ class Turn(NamedTuple):
     lowest: float
     highest: float
 
+    @property
+    def near(self) -> bool:
+        """Whether a provider's price is as high, so that buyers may meet the other order."""
+        return self.usd_per_gpu_hour <= self.highest
+
 
 class PriceOrder(NamedTuple):
     """The order of GPU types by their typical prices, the cheapest first, and by the prices of each provider of the first and another."""
@@ -44,30 +49,31 @@ class PriceOrder(NamedTuple):
     providers: tuple[AtProvider, ...]
     turn: Turn | None = None
 
-    def lines(self) -> Iterator[Line]:
-        """Yield what the prices are of, and from which price on another GPU type costs less."""
-        yield self.line()
+    def turning(self) -> Iterator[Line]:
+        """Yield from which price on another GPU type costs less."""
         if (turn := self.turn) is not None:
             now, at = f"{self.typical[0]} at {money(turn.typical)} a GPU-hour", money(turn.usd_per_gpu_hour)
             known = f"known prices are {money(turn.lowest)} to {money(turn.highest)}"
-            yield Line(f"{now}; above {at} {turn.next} costs less; {known}", "Price", DIM, spare=4)
+            yield Line(f"{now}; above {at} {turn.next} costs less; {known}", "Price", DIM)
 
     def line(self) -> Line:
-        """Write that the prices are of different providers, and who offers several of the types in which order."""
-        first, count = self.typical[0], len(self.typical)
+        """Write that the prices are of different providers, who offers several of the types in which order, and a near turn."""
+        first, count, turn = self.typical[0], len(self.typical), self.turn
+        above = [f"above {money(turn.usd_per_gpu_hour)} a GPU-hour {turn.next} costs less"] if turn and turn.near else []
         if not self.providers:
             both = f"{first} and another of the {count:,}" if count > 2 else "both"
-            return Line(f"of different providers, so not like for like; none is known that offers {both}", LABEL, DIM)
+            known = f"of different providers, so not like for like; none is known that offers {both}"
+            return Line("; ".join((known, *above)), LABEL, DIM)
         turns = [each for each in self.providers if each.cheaper_than(first)]
         stays = [each.provider for each in self.providers if each not in turns]
-        parts = [f"{first} is cheapest too at {_named(stays)}"] if stays else []
+        parts = [f"{first} is cheapest too at {_named(stays)}"] if stays and not above else []
         for each in turns[:1]:
             (other, usd), usd_first = next(iter(each.usd_per_hour.items())), each.usd_per_hour[first]
             more = f" and {plural(len(turns) - 1, 'other')}" if len(turns) > 1 else ""
             parts.append(f"at {each.provider}{more} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
         if count > 2 and not any(self.typical[1] in each.usd_per_hour for each in self.providers):
             parts.append(f"none offers {first} and {self.typical[1]}, the next one")
-        return Line("; ".join(("of different providers", *parts)), LABEL, DIM)
+        return Line("; ".join(("of different providers", *above, *parts)), LABEL, DIM)
 
 
 def price_order(answers: Iterable[Answer]) -> PriceOrder | None:
