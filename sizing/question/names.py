@@ -242,7 +242,8 @@ def _without_other_model(
     if file is None or given.get("model") is None:
         return (), found
     try:
-        same = catalog.model(str(given["model"])).id == catalog.model(file.spec.model).id
+        asked = catalog.model(str(given["model"]))
+        same = asked.id == catalog.model(file.spec.model).id
     except InputError:  # reported where the model is looked up
         return (), found
     fields = (
@@ -250,7 +251,9 @@ def _without_other_model(
     )
     spec, left = workloads.without(file.spec, fields) if fields else (file.spec, ())
     told = ", ".join(_of(field, value) for field, value in left)
-    spared = "".join(f"; --precision {value} may save GPUs" for field, value in left if field == "precision")
+    unquantised = asked.precision is None and asked.spec.quantisation.method is None
+    narrow = [value for field, value in left if field == "precision" and value != "bf16" and unquantised]
+    spared = "".join(f"; --precision {value} may save GPUs" for value in narrow)
     return (f"{told} of {file.id}, stated for {file.spec.model}{spared}",) if left else (), Part(
         lambda: replace(file, spec=spec)
     ) if left else found

@@ -28,8 +28,10 @@ def test_a_checkpoint_does_not_take_what_a_workload_states_of_another(drafted, m
     assert asked.service.extras == sizing.ask(isl=1000, osl=200, rps=2, **OWN).service.extras
     assert asked.space.precisions == (None,) and asked.service.kv_precision == "auto"
     assert asked.origin.left_out == (
-        "precision fp8, kv precision fp8, speculative of drafted, stated for llama-3.3-70b",
+        "precision fp8, kv precision fp8, speculative of drafted, stated for llama-3.3-70b; --precision fp8 may save GPUs",
     )
+    quantised = sizing.ask(drafted, gpu="h100-sxm", model="gpt-oss-120b")
+    assert "may save" not in quantised.origin.left_out[0]
 
 
 def test_what_an_option_states_is_taken_of_any_model(drafted):

@@ -59,7 +59,9 @@ class PriceOrder(NamedTuple):
     def line(self) -> Line:
         """Write that the prices are of different providers, who offers several of the types in which order, and a near turn."""
         first, count, turn = self.typical[0], len(self.typical), self.turn
-        above = [f"above {money(turn.usd_per_gpu_hour)} a GPU-hour {turn.next} costs less"] if turn and turn.near else []
+        above = (
+            [f"above {money(turn.usd_per_gpu_hour)} a GPU-hour {turn.next} costs less"] if turn and turn.near else []
+        )
         if not self.providers:
             both = f"{first} and another of the {count:,}" if count > 2 else "both"
             known = f"of different providers, so not like for like; none is known that offers {both}"
