@@ -345,7 +345,7 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
         yield Line(screen.growing_from(growth), "Growth")
     for when, month in () if growth is None else (("At the end", growth.at_date), ("Next node", growth.next_node)):
         if month is not None:
-            on = ", if growth goes on" if month is growth.next_node and growth.goes_on else ""
+            on = ", if growth goes on" if when == "Next node" and growth and growth.goes_on else ""
             what = f"{month.month}{on}: {month.times:.2f} times today's demand, {month.gpus:,} GPUs on {plural(month.nodes, 'node')}"
             yield Line(what, when)
 
