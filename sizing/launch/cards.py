@@ -128,6 +128,18 @@ def shared(uses: Sequence[CardUse], file: str) -> Iterator[Fault]:
         yield _fault(f"{', '.join(others)} and {last}", cards_, uses[numbers[1]].container, file)
 
 
+def of_profiles(uses: Sequence[CardUse]) -> str | None:
+    """The assumption on services of Compose that name the same cards and never start together; None without them."""
+    for at, use in enumerate(uses):
+        for other in uses[at + 1 :]:
+            own, others = use.container.profiles, other.container.profiles
+            both = [card for card in use.cards if card in other.cards]
+            if both and own and others and not own & others:
+                who = f"{use.container.name} and {other.container.name}"
+                return f"{who} have profiles that differ, and the same {_listed(both)}: each profile is a server of its own"
+    return None
+
+
 def _names(containers: Iterable[Container]) -> list[str]:
     """The names of containers; commands of a script, which may have one name, are told apart by their lines."""
     return [each.name if each.path else f"the command of line {each.lines.get('command')}" for each in containers]

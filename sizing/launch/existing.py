@@ -20,7 +20,7 @@ from sizing.catalog.yaml import documents
 from sizing.launch import shell, unit
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
 from sizing.launch.beside import OF_ITS_OWN
-from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, shared, use_of, visible
+from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, of_profiles, shared, use_of, visible
 from sizing.launch.flags import Dialect, Word
 from sizing.launch.identity import (
     Asked,
@@ -35,7 +35,7 @@ from sizing.launch.identity import (
     settled_gpu,
 )
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
-from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unread_script
+from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, several_told, started, unread_script
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.served import idle
@@ -235,6 +235,8 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     found, read_ = [found[at] for at in runs.value], [parts[at].value for at in runs.value]
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
     raise_any(shared(uses, asked.file))
+    if note := of_profiles(uses):
+        read_ = [each._replace(assumed=(*each.assumed, note)) for each in read_]
     found, read_ = _started_by_default(found, read_)
     read_ = list(_clashing(found, read_))
     if all(map(is_local, found)):
@@ -427,11 +429,7 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
 def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
-    lines = ", ".join(str(line) for line in container.several)
-    what = f"runs a script with several commands of engines, of lines {lines}: which of them count is not known"
-    allowed = "a script with one command, or a container for each"
-    several = [Fault(what, asked.file, container.several[0], container.name, allowed)] if container.several else []
-    raise_any((*of_numbers, *several, *args.faults))
+    raise_any((*of_numbers, *several_told(container, asked.file), *args.faults))
 
 
 def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Asked) -> int | None:

@@ -13,7 +13,7 @@ from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
-from sizing.specs.errors import InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
@@ -108,6 +108,19 @@ def _within(container: Container) -> tuple[Word, ...] | None:
     others = [each for each in first if _texts(each) != texts]
     container.several = tuple(each.words[0].line for each in (command, *others)) if others else ()
     return command.words
+
+
+def several_told(container: Container, file: str) -> Iterator[Fault]:
+    """Yield the fault of a container whose script has commands of engines that differ, or one that a condition makes differ."""
+    lines = list(dict.fromkeys(container.several))
+    numbers = ", ".join(map(str, lines))
+    what = f"runs a script with several commands of engines, of lines {numbers}: which of them count is not known"
+    allowed = "a script with one command, or a container for each"
+    if len(lines) == 1:
+        what = f"runs a script in which a condition decides what the command of line {numbers} starts"
+        allowed = "a script without the condition"
+    if lines:
+        yield Fault(what, file, lines[0], container.name, allowed)
 
 
 def _texts(command: shell.ShellCommand) -> list[str]:

@@ -178,6 +178,10 @@ def test_a_card_of_compose_belongs_to_one_service(
     if not told:
         (found,) = existing(path, Filled(gpu="h100-sxm"))
         assert (found.launched.replicas, found.launched.reserved_gpus) == (2, 2)
+        apart = any(
+            each.startswith("llm-1 and llm-2 have profiles that differ, and the same card") for each in found.assumed
+        )
+        assert apart == ("profiles" in services[0][0])
         return
     with pytest.raises(InputError) as caught:
         existing(path, Filled(gpu="h100-sxm"))

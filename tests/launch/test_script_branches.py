@@ -63,6 +63,11 @@ def test_a_script_of_a_container_with_several_engines_is_told(tmp_path: Path) ->
     text = pod(f"{SERVE} --port 1 &\n{SERVE} --port 2 &\nwait", "command: [bash, /scripts/start.sh]")
     (told,) = faults(written(tmp_path, text), ON._replace(engine=None))
     assert "several commands of engines, of lines 15, 16" in told
+    branch = pod(
+        f'if [ "$ROLE" = big ]; then TP=4; else TP=2; fi\n{SERVE} -tp $TP', "command: [bash, /scripts/start.sh]"
+    )
+    (told,) = faults(written(tmp_path, branch), ON._replace(engine=None))
+    assert "a condition decides what the command of line 16 starts" in told
 
 
 @pytest.mark.parametrize(
