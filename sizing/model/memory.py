@@ -44,7 +44,7 @@ class MemoryUse(NamedTuple):
     """The memory of one GPU of the tightest rank, and the capacity of the replica's KV cache.
 
     `kv_cache_gib` is the pool, 0 when the rest does not fit. `kv_bytes_per_token` is its growth per token on this GPU, with all
-    layers of the stage and windows not yet full. `sequence_gib` is the need of one sequence of `max_model_len` tokens, of which
+    layers of the stage and windows not yet full, `kv_bytes_per_token_beyond` once they are full. `sequence_gib` is the need of one sequence of `max_model_len` tokens, of which
     it holds `resident_gib` while it decodes; `deficit_gib` is what is missing to hold one. `kv_cache_tokens` is max_concurrency *
     max_model_len, as engines report it. The weights include `beside_gib` for a draft, adapters and an image encoder, the pool
     `shared_prefix_gib` for prefixes that sequences share. `state_cache_gib` is a separate pool of recurrent states, which limit
@@ -73,6 +73,7 @@ class MemoryUse(NamedTuple):
     max_model_len_that_fits: int
     fits: bool
     deficit_gib: float
+    kv_bytes_per_token_beyond: float = 0.0
     beside_gib: float = 0.0
     shared_prefix_gib: float = 0.0
     resident_gib: float = 0.0
@@ -443,6 +444,7 @@ def _stage_use(shard: Shard, of: _StagePool, tokens: int, *, stated: bool) -> Me
         max_model_len_that_fits=0,
         fits=fits,
         deficit_gib=0.0 if fits else max(0.0, pool.beyond, needed + needs.shared - room.tokens) / GIB,
+        kv_bytes_per_token_beyond=growing_bytes(shard, stage),
         beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
         resident_gib=(sequence_bytes(shard, stage, tokens, 1) if needs.windowed else needed) / GIB,

@@ -137,7 +137,9 @@ def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
         longest = ", the model's longest" if is_longest else f"; one of {maximum:,}, the model's longest, fits"
     yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}{longest}", "Cache holds")
     state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
-    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{state}", "Cache grows")
+    beyond = round(m.kv_bytes_per_token_beyond)
+    full = f", {beyond:,} once windows are full" if beyond < round(m.kv_bytes_per_token) else ""
+    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{full}{state}", "Cache grows")
 
 
 def _figures(record: MemoryReport) -> Iterator[Line]:

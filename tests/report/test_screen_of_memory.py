@@ -107,3 +107,11 @@ def test_requests_that_a_cache_does_not_hold_wait_in_the_queue(
     shown = " ".join(capsys.readouterr().out.split())
     assert ("most requests wait in the queue: the cache holds 1.87 of 2.50 in flight a replica" in shown) == queued
     assert ("of capacity" not in shown) == queued
+
+
+def test_the_cache_grows_by_fewer_bytes_once_windows_are_full(capsys: Capture) -> None:
+    """18 of the 36 layers of gpt-oss-120b have windows; each has 8 KV heads x 64 x 2 x 2 B = 2,048 B a token."""
+    assert run(["memory", "-m", "gpt-oss-120b", "-g", "h200-sxm"]) == 0
+    assert "73,728 bytes a token on each GPU, 36,864 once windows are full" in " ".join(capsys.readouterr().out.split())
+    assert run(["memory", "-m", "llama-3.1-8b", "-g", "h200-sxm"]) == 0
+    assert "windows are full" not in capsys.readouterr().out
