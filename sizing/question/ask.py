@@ -264,7 +264,8 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
         own = any(of.gpu.own_runs is not None for of in question.space.gpu_types)
         few = "own runs measured what is asked" if own else "groups of published runs are like this"
         what = f"not known: fewer than {runs.least_groups} {few}"
-        raise InputError(what, field=field, allowed="without it, as predicted")
+        measure = "; or measure one replica: llmsize deploy --benchmark, then llmsize import and llmsize calibrate"
+        raise InputError(what, field=field, allowed=f"without it, as predicted{measure if plain else ''}")
     return question.with_(confidence=Confidence(share, runs))
 
 

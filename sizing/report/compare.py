@@ -36,7 +36,14 @@ from sizing.report.parts.evidence import (
     is_to_measure,
 )
 from sizing.report.parts.figures import latency, load_figures, throughput
-from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
+from sizing.report.parts.layouts import (
+    FewerGpus,
+    Limited,
+    cheaper_by_request,
+    fewer,
+    figures_by_name,
+    limited_statistics,
+)
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.pools import PoolShapes, shape_words
@@ -418,6 +425,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         single, gpus = f"; {SINGLE}" if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         yield verdict(kept(limited, best.verified) + single, good=True)
+        yield from cheaper_by_request(best, record.candidates, record.inputs)
         known = best.gpus_sure, record.confidence, best.evidence
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
         to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)

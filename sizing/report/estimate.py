@@ -353,6 +353,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     if d.replicas == 1:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=not queued)
+    for best in _as_alternative(record):
+        yield from layouts.cheaper_by_request(best, record.alternatives, record.inputs)
     if not queued:
         yield from _evident(record)
 
@@ -443,11 +445,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield demand_line(i, same=same)
     if (t := record.trace) is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
-        how = (
-            ", replayed as they came, with their own lengths"
-            if record.simulation is not None
-            else ", not replayed (--no-verify)"
-        )
+        how = ", replayed with their lengths" if record.simulation is not None else ", not replayed (--no-verify)"
         how = how if record.feasible else ""
         yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))

@@ -11,7 +11,9 @@ import pytest
 from sizing import ask
 from sizing.answers.compare import compare, place
 from sizing.answers.estimate import answer, estimate, surely_answered
+from sizing.cli.main import run
 from sizing.question.question import load_data
+from sizing.report.parts.layouts import Hourly
 from sizing.specs.bands import USUAL, Confidence
 
 
@@ -90,3 +92,13 @@ def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
     assert first.surer.sure.gpus == free.surer.sure.gpus
     assert first.surer.sure.usd_per_hour == pytest.approx(free.surer.sure.usd_per_hour)
     assert first.surely is not None and (first.surely.usd_per_hour or 0) > (first.surer.sure.usd_per_hour or 0)
+
+
+@pytest.mark.parametrize("command", ["estimate", "compare"])
+def test_a_slow_gpu_is_not_cheap_by_the_request(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a limit, L4 cost less an hour than an H100 and serve fewer of the same requests in flight; a limit ends that."""
+    assert Hourly("L4", 8, 0.00729 / 8, 5.65).usd_per_1k_requests == pytest.approx(215.3, abs=0.1)
+    asked = (command, "-m", "llama-3.1-8b", "-g", "l4,h100-sxm", "--isl", "8000", "--osl", "200", "--no-verify")
+    for limit, said in (((), True), (("--e2e", "60s"), False)):
+        assert run([*asked, "--concurrency", "4", *limit]) == 0
+        assert ("per 1,000 requests H100 SXM 80GB is cheaper" in " ".join(capsys.readouterr().out.split())) == said

@@ -14,17 +14,17 @@ from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
-from sizing.formats.words import milliseconds, money, plural
+from sizing.formats.words import milliseconds, money, plural, rounded_usd
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import limits_in_ms, of_replica
+from sizing.report.parts.question import Inputs, is_limited, is_rate, limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
-from sizing.specs.units import MILLI
+from sizing.specs.units import MILLI, SECONDS_PER_HOUR
 from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
@@ -322,3 +322,35 @@ def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
     other = outcome.answers[1]
     asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
     return filled(FewerGpus, figures_by_name(other, outcome.question), asks=asks)
+
+
+class Hourly(NamedTuple):
+    """A choice: its GPUs, the rate that each serves, and what they cost; None where a figure is not known."""
+
+    gpu: str
+    gpus: int | None
+    requests_per_s_per_gpu: float | None
+    usd_per_hour: float | None
+
+    @property
+    def usd_per_1k_requests(self) -> float:
+        """What 1,000 requests cost; infinite where a figure is not known."""
+        per_s = (self.gpus or 0) * (self.requests_per_s_per_gpu or 0.0)
+        return (
+            math.inf if self.usd_per_hour is None or not per_s else self.usd_per_hour / per_s / SECONDS_PER_HOUR * 1000
+        )
+
+
+def cheaper_by_request(first: object, found: Iterable[object], i: Inputs) -> Iterator[Line]:
+    """Yield the GPU type that serves a request at less than the best one, where nothing says how fast it must be.
+
+    Without a limit, people or requests in flight wait as long as a GPU takes: a slow one costs little an hour and serves few.
+    """
+    best, of_type = filled(Hourly, first), dict[str, Hourly]()
+    for each in found:  # the first of each type is its best
+        of_type.setdefault((other := filled(Hourly, each)).gpu, other)
+    least = min(of_type.values(), key=lambda each: each.usd_per_1k_requests, default=best)
+    less, usd = least.usd_per_1k_requests, best.usd_per_1k_requests
+    if least.gpu != best.gpu and less < usd < math.inf and not is_limited(i.limits) and not is_rate(i.demand):
+        is_less = f"{least.gpu} is cheaper ({rounded_usd(less)} against {rounded_usd(usd)})"
+        yield Line(f"Without a limit, slower GPUs serve fewer requests: per 1,000 requests {is_less}")
