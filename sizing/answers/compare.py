@@ -120,7 +120,7 @@ def candidates_of(question: Question) -> list[Question]:
 
 def _closed(question: Question, data: Data) -> Outcome:
     outcome = answer(question, data, simulated=False)
-    return replace(outcome, answers=outcome.answers[:1])
+    return outcome if outcome.answer is None else replace(outcome, answers=outcome.answers[:1])
 
 
 def _find_sure(

@@ -102,3 +102,30 @@ def test_a_slow_gpu_is_not_cheap_by_the_request(command: str, capsys: pytest.Cap
     for limit, said in (((), True), (("--e2e", "60s"), False)):
         assert run([*asked, "--concurrency", "4", *limit]) == 0
         assert ("per 1,000 requests H100 SXM 80GB is cheaper" in " ".join(capsys.readouterr().out.split())) == said
+
+
+def test_a_budget_too_small_names_the_same_count_in_both_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the demand takes without a budget: the layout that is the answer then, and the pipeline that takes less."""
+    asked = (
+        "-m",
+        "Llama-3.3-70B",
+        "--precision",
+        "int4",
+        "--isl",
+        "800",
+        "--osl",
+        "250",
+        "--rps",
+        "15",
+        "-g",
+        "a100-sxm-80gb",
+    )
+    told = []
+    for command in ("estimate", "compare"):
+        assert run([command, *asked, "--gpus", "4", "--no-verify"]) == 1
+        text = " ".join(capsys.readouterr().out.split())
+        told.append(text[text.index("the demand takes") :].partition(" more than the budget of 4")[0])
+    free = estimate(
+        ask(model=asked[1], precision="int4", gpu=asked[-1], isl=800, osl=250, rps=15), simulated=False
+    ).answer
+    assert free is not None and told[0] == told[1] and f"takes {free.gpus} x " in told[0]

@@ -182,7 +182,7 @@ def _unmet(outcome: Outcome) -> Limiting:
     if best is not None and budget is not None:
         size, like = _without_budget(outcome, best)
         detail = (
-            f"{_served_within(like, outcome)}the demand takes {size.gpus} x {size.gpu} ({size.layout}), "
+            f"{_served_within(like, outcome)}the demand takes {size.gpus} x {size.gpu} ({size.layout}{_less(best, size)}), "
             f"{size.gpus - budget} more than the budget of {budget}{_for_runs(like, outcome.question)}"
             f"{_nodes_and_cost(like, size.gpus)}"
         )
@@ -221,7 +221,10 @@ def _reads(miss: Refusal, outcome: Outcome) -> str:
 
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:
-    """The suggested larger budget, and the closed-form answer of its layout, or the best answer if there is none."""
+    """The suggested larger budget, and the closed-form answer of its layout.
+
+    Where nothing was suggested, it is the best answer with the fewest pipeline stages, as the answer without a budget.
+    """
 
     def of(answer: Answer) -> Suggestion:
         replica = answer.pool.replica
@@ -230,7 +233,14 @@ def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]
     for size in outcome.suggestions:
         if size.change == LARGER_BUDGET:
             return size, next((each for each in outcome.answers if of(each)[2:] == size[2:]), best)
-    return of(best), best
+    flat = min(outcome.answers, key=lambda each: each.decode.replica.layout.pp, default=best)
+    return of(flat), flat
+
+
+def _less(best: Answer, size: Suggestion) -> str:
+    """Write that another layout of the GPU type takes fewer GPUs, which a budget leaves no choice but to try."""
+    of = best.pool.replica
+    return f"; {best.gpus} as {of.layout}" if best.gpus < size.gpus and of.gpu_type.name == size.gpu else ""
 
 
 def _served_within(like: Answer, outcome: Outcome) -> str:
