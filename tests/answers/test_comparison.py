@@ -123,8 +123,8 @@ def test_a_budget_too_small_names_the_same_count_in_both_commands(capsys: pytest
     told = []
     for command in ("estimate", "compare"):
         assert run([command, *asked, "--gpus", "4", "--no-verify"]) == 1
-        text = " ".join(capsys.readouterr().out.split())
-        told.append(text[text.index("the demand takes") :].partition(" more than the budget of 4")[0])
+        text = " ".join(capsys.readouterr().out.split()).partition(" more than the budget of 4")[0]
+        told.append(text[text.rindex("the demand takes") :])
     free = estimate(
         ask(model=asked[1], precision="int4", gpu=asked[-1], isl=800, osl=250, rps=15), simulated=False
     ).answer
