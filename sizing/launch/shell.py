@@ -297,11 +297,7 @@ class _State:
             before = f"{self.variables.get(match[1], '')} " if match[2] else ""
             self._set(match, f"{before}{items}", plain[-1].line, under, doubt)
             return []
-        words_ = tuple(islice(_split(plain, self.variables), MOST_WORDS + 1))
-        self.words += len(words_)
-        if len(words_) > MOST_WORDS or self.words > MOST_ALL_WORDS:
-            what = f"a command has more than {MOST_WORDS:,} words, or all have more than {MOST_ALL_WORDS:,}"
-            raise InputError(what, file=self.file, line=part.words[0].line)
+        words_ = self._words(plain)
         if first == _SETS and (marks := [at for at, word in enumerate(words_) if word.text == "--"]):
             self.arguments = words_[marks[0] + 1 :]
             return []
@@ -311,15 +307,8 @@ class _State:
             words_ = tuple(
                 each for word in words_ for each in (self.arguments if word.text in OWN_ARGUMENTS else (word,))
             )
-        if first == _RUNS_TEXT and len(words_) > 1 and self.loading >= MOST_LOADED:
-            raise InputError(f"more than {MOST_LOADED} texts run one another", file=self.file, line=plain[0].line)
         if first == _RUNS_TEXT and len(words_) > 1:
-            self.loading += 1
-            text = with_variables(" ".join(word.text for word in words_[1:]), self.variables)
-            parts = _parts(words_of_command(text, plain[0].line or 1, self.file), self.file)
-            found = [command for each in parts for command in self.run(each)]
-            self.loading -= 1
-            return found
+            return self._run_text(" ".join(word.text for word in words_[1:]), plain[0].line)
         if first == ":":
             for name, value in (pair for word in words_ for pair in _ASSIGNED.findall(word.text)):
                 self.variables[name] = self.variables.get(name) or with_variables(value, self.variables)
@@ -338,6 +327,25 @@ class _State:
             before = self.variables.get(match[1], "") if match[2] else ""
             self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
         return []
+
+    def _words(self, plain: tuple[Word, ...]) -> tuple[Word, ...]:
+        """The words of a command with the variables in them. Raises InputError where they are too many."""
+        found = tuple(islice(_split(plain, self.variables), MOST_WORDS + 1))
+        self.words += len(found)
+        if len(found) > MOST_WORDS or self.words > MOST_ALL_WORDS:
+            what = f"a command has more than {MOST_WORDS:,} words, or all have more than {MOST_ALL_WORDS:,}"
+            raise InputError(what, file=self.file, line=plain[0].line)
+        return found
+
+    def _run_text(self, text: str, line: int | None) -> list[ShellCommand]:
+        """The commands of a text that `eval` runs. Raises InputError for texts that run one another without end."""
+        if self.loading >= MOST_LOADED:
+            raise InputError(f"more than {MOST_LOADED} texts run one another", file=self.file, line=line)
+        self.loading += 1
+        parts = _parts(words_of_command(with_variables(text, self.variables), line or 1, self.file), self.file)
+        found = [command for each in parts for command in self.run(each)]
+        self.loading -= 1
+        return found
 
     def _load(self, path: str, line: int | None) -> None:
         """Set the variables that a loaded file sets; those that a file may set that is not here are unsure."""
