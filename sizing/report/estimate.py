@@ -141,11 +141,10 @@ def record(outcome: Outcome, *, explained: bool = False, minute: BusiestMinute |
     `minute` is the busiest minute of the trace, if the demand comes from a trace.
     """
     found = _serving_as_one(outcome, explained) if outcome.one_pool is None else _with_pools(outcome, explained)
-    if minute is not None:
-        rows, count = len(minute.rows), minute.end - minute.start
-        trace = Replayed(minute.name, rows, minute.start_s, count, minute.per_s, minute.mean_per_s)
-        found = found._replace(trace=trace)
-    return found
+    if minute is None:
+        return found
+    rows, count = len(minute.rows), minute.end - minute.start
+    return found._replace(trace=Replayed(minute.name, rows, minute.start_s, count, minute.per_s, minute.mean_per_s))
 
 
 def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
