@@ -9,8 +9,8 @@ import pytest
 from sizing import ask, estimate
 
 ASKED = {
-    "as predicted": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "p99:60ms"},
-    "for a confidence": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "60ms", "confidence": "90%"},
+    "as predicted": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "p99:45ms"},
+    "for a confidence": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "45ms", "confidence": "90%"},
     "at even odds": {"model": "llama-3.3-70b", "gpu": "mi300x", "precision": "fp8", "isl": 1000, "osl": 500, "rps": 40, "itl": "45ms"},
     "of a first token": {"model": "qwen3-32b", "gpu": "h100-sxm", "isl": 4000, "osl": 100, "rps": 30, "ttft": "p95:600ms", "confidence": "80%"},
 }  # fmt: skip

@@ -318,7 +318,8 @@ def test_a_plan_adds_its_reserve_and_grows_from_today(course: str, capsys: pytes
 
 def test_a_bill_is_that_of_the_servers_that_hold_the_replicas(course: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("cost", "--from", course, "--ttft", "300ms", *LIMITED, "--own", "hgx-h100", "--api", "1.0,3.0")
-    own, api = said(capsys, *asked)["ways"]
+    ways = said(capsys, *asked)["ways"]
+    own, api = (next(way for way in ways if way["name"].startswith(name)) for name in ("own", "API"))
     assert (own["units"], own["gpus"]) == (5, 40)
     # An API's $1 and $3 a million are $2.60 a thousand requests of 2,000 and 200 tokens.
     assert api["usd_per_1k_requests"]["at_load"] == pytest.approx(2.60)

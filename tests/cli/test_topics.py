@@ -115,7 +115,9 @@ def labels() -> set[str]:
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     places = [(call, LABELLED.get(getattr(call.func, "id", getattr(call.func, "attr", "")))) for call in calls]
     given = [call.args[place] for call, place in places if place is not None and len(call.args) > place]
-    texts = [node.value for argument in given for node in ast.walk(argument) if isinstance(node, ast.Constant)]
+    nodes = [node for argument in given for node in ast.walk(argument)]
+    conditions = {id(part) for node in nodes if isinstance(node, ast.Compare) for part in node.comparators}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in conditions]
     return {text.strip() for text in texts if isinstance(text, str) and text.strip()}
 
 

@@ -301,13 +301,13 @@ def test_a_latency_is_in_the_statistic_of_its_limit(capsys: pytest.CaptureFixtur
 
 
 def test_a_count_beyond_sense_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    length = "--isl", "2000", "--osl", "300", "--rps", "2", "--itl", "30ms"
+    length = "--isl", "2000", "--osl", "300", "--rps", "100", "--itl", "30ms"
     asked = "-m", "llama-3.1-405b", "-g", "a100-sxm-80gb", *length, "--no-verify"
     found = whatif(*asked)
     assert found["best"]["answer"]["gpus"] > found["most_sensible_gpus"] == 1024
     assert run(["whatif", *asked]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("Feasible only in theory with eagle3: ") and "more than the 1,024" in text
+    assert text.startswith("Feasible only in theory with nvfp4-weights + eagle3: ") and "more than the 1,024" in text
 
 
 def test_a_headline_leads_with_what_saves_and_each_change_of_the_best_has_a_row(
