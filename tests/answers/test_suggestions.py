@@ -71,6 +71,8 @@ TIGHT: dict[str, Any] = {
     "osl": 500,
     "itl": "3ms",
     "users": 100,
+    "pp": 1,  # layouts of one stage and copy, which those of more change nothing of
+    "dp": 1,
 }
 
 

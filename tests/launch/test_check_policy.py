@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sizing.specs.launch import Policy
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_the_chance_is_that_of_the_size_that_runs(simulated: bool) -> None:
+    @cache  # the ends are compared with what is between them
     def checked(replicas: int) -> Checked:
         line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=replicas)
         policy = Policy(confidence=0.9)
