@@ -71,7 +71,7 @@ TIGHT: dict[str, Any] = {
     "osl": 500,
     "itl": "3ms",
     "users": 100,
-    "pp": 1,  # layouts of one stage and copy, which those of more change nothing of
+    "pp": 1,  # the same suggestions as of all layouts, found in a fifth of the time
     "dp": 1,
 }
 
