@@ -87,7 +87,7 @@ def test_tabulated_decodes_are_the_exact_ones_within_a_thousandth_but_beside_a_j
     where: tuple[str, str, int, str],
 ) -> None:
     load, _ = load_of(*where)
-    sequences = np.arange(1.0, 513.0)
+    sequences = np.concatenate([np.arange(1.0, 65.0), np.arange(66.0, 513.0, 3.0)])
     context = load.batching.isl + load.batching.osl / 2
     batches = [Batch(decode_sequences=number, decode_context_tokens=context) for number in sequences]
     layout = Layout(tp=where[2])
