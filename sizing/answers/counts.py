@@ -22,15 +22,8 @@ from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_REPLICAS = 4096  # the largest number tried for a layout
-PARTS_KEPT = (
-    1.0,
-    0.5,
-    0.25,
-    0.1,
-    0.05,
-    0.02,
-    0.0,
-)  # of all prefixes, tried in this order; 0 is a cache that finds nothing
+# Of all prefixes, tried in this order; the last is a cache that finds nothing.
+PARTS_KEPT = 1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.0
 KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # rounds and precision in the search for the share kept
 
 
@@ -95,15 +88,21 @@ def settling(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Tria
 
 
 def _most_kept(replicas: int) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
-    """Try parts of the prefixes, the largest first, until a smaller one is no better. Live requests have the rest of the cache."""
+    """Try parts of the prefixes, the largest first, until a smaller one is no better. Live requests have the rest of the cache.
+
+    A cache that finds nothing is tried in any case, so that prefix caching never takes more than none.
+    """
     best: tuple[Trial, Reply] | None = None
-    for part in PARTS_KEPT:
+    for part in PARTS_KEPT[:-1]:
         reply = yield (trial := Trial(replicas, part))
         if best is not None and best[1].needed is not None and reply.rank >= best[1].rank:
-            yield best[0]
-            return best
+            break
         best = trial, reply
     assert best is not None
+    reply = yield (trial := Trial(replicas, PARTS_KEPT[-1]))
+    if best[1].needed is None or reply.rank < best[1].rank:
+        return trial, reply
+    yield best[0]
     return best
 
 
