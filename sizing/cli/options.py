@@ -87,6 +87,7 @@ PLAN_OPTIONS = (
     Field("start", TEXT, ("--from",), "First day of the plan: 2026-12 or 2026-12-31, today by default; or a CSV of measured rows to size from.", GROWTH),
     Field("until", TEXT, ("--until",), "Day on which the growth ends: 2027-12-31. A month ends it on the first day of that month: 2027-12 is 2027-12-01.", GROWTH),
     Field("months", WHOLE, ("--months",), "Number of months that the growth lasts from the first day of the plan, in place of --until: 12 is a year of growth.", GROWTH),
+    Field("lead_time", TEXT, ("--lead-time",), "Time from the order of a node until it serves, 12w or 90d: the answer then says by when to order.", GROWTH),
     Field("cloud", TEXT, ("--cloud",), "Rent whole instances of this provider on demand: aws, gcp, azure, lambda ... With --profile their number follows the load.", CLOUD),
     Field("min_replicas", WHOLE, ("--min-replicas",), "Least number of running replicas of each workload at any hour, 1 by default.", CLOUD),
     Field("spot", TEXT, ("--spot",), "Share of spot instances in the GPU-hours above the reserved base: 50%. Default: 0.", CLOUD),

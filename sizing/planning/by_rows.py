@@ -10,7 +10,7 @@ from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MeasuredSize
 from sizing.catalog.profiles import named_gpu
 from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
-from sizing.planning.growth import Growing, growing
+from sizing.planning.growth import Growing, GrownSize, growing
 from sizing.planning.nodes import Fit, UnreachableError
 from sizing.planning.offers import CostOption, api
 from sizing.planning.rules import ProvisionRules
@@ -82,11 +82,11 @@ def _growth(need: Need, rules: ProvisionRules) -> Growing | None:
     if rules.growth_per_month is None:
         return None
 
-    def size(times: float) -> tuple[int, int, int, None]:
+    def size(times: float) -> GrownSize:
         grown = size_of(replace(need, base=need.replicas(times)), rules)
-        return grown.replicas, grown.gpus, grown.nodes, None
+        return grown.replicas, grown.gpus, grown.nodes, None, None
 
-    return growing(rules.growth_per_month, rules.start, rules.until, size)
+    return growing(rules.growth_per_month, rules.start, rules.until, size, rules.lead_time)
 
 
 def bill(

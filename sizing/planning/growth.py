@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from functools import cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from sizing.specs.units import MONTHS_PER_YEAR
@@ -16,7 +18,8 @@ MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned fo
 class Month(NamedTuple):
     """The size at a date or at the end of a month; `times` is the growth factor of the demand until then.
 
-    `gpus_sure` are the GPUs that keep the limits with the stated confidence; None where that is unknown.
+    `gpus_sure` are the GPUs that keep the limits with the stated confidence, in `nodes_sure`; None where that is unknown.
+    `order_by` is the lead time before the month, where one is stated.
     """
 
     month: str
@@ -25,12 +28,17 @@ class Month(NamedTuple):
     gpus: int
     nodes: int
     gpus_sure: int | None = None
+    nodes_sure: int | None = None
+    order_by: str | None = None
+
+
+GrownSize = tuple[int, int, int, int | None, int | None]  # replicas, GPUs, nodes, sure GPUs and their nodes
 
 
 class Growing(NamedTuple):
     """The size at a date, the months until then in which nodes are added, and the month of the next node.
 
-    `months` are those from the start to the date. Where there are a date and prices: the cost of the month that ends then, and of
+    `next_node_sure` and `additions_sure` are these months of the sure size. `months` are those from the start to the date. Where there are a date and prices: the cost of the month that ends then, and of
     all months from the start.
     """
 
@@ -43,11 +51,8 @@ class Growing(NamedTuple):
     usd_of_last_month: float | None = None
     usd_in_all: float | None = None
     months: float | None = None
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the next node is due only if growth goes on after the date."""
-        return self.until is not None and self.next_node is not None and self.next_node.month > self.until[:7]
+    next_node_sure: Month | None = None
+    additions_sure: tuple[Month, ...] = ()
 
 
 def months_between(start: date, end: date) -> float:
@@ -73,43 +78,56 @@ def month_after(start: date, months: int) -> str:
 
 
 def growing(
-    per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int, int | None]]
+    per_month: float, start: date, until: date | None, size: Callable[[float], GrownSize], lead: timedelta | None = None
 ) -> Growing:
-    """The growth of a size; `size` gives (replicas, GPUs, nodes, sure GPUs) for a multiple of today's demand.
+    """The growth of a size; `size` gives it for a multiple of today's demand.
 
-    A node is due in a month where the demand at the end of the month needs it.
+    A node is due in a month where the demand at the end of the month needs it, and ordered the `lead` before its first day.
     """
 
     def at(month: str, day: date) -> Month:
         times = (1 + per_month) ** months_between(start, day)
         return Month(month, times, *size(times))
 
-    at_date = at(f"{until:%Y-%m}", until) if until is not None else None
-    nodes = at(month_after(start, 0), start).nodes
-    next_node: Month | None = None
-    within: list[Month] = []
-    for month in range(MOST_MONTHS + 1):
-        if (1 + per_month) ** (month + 1) > MOST_TIMES or (
-            next_node and (until is None or _first(start, month) > until)
-        ):
-            break
-        end = _first(start, month + 1)
-        found = at(month_after(start, month), end)
-        if found.nodes > nodes:
+    @cache
+    def at_end(month: int) -> Month:
+        return at(month_after(start, month), _first(start, month + 1))
+
+    today, at_date = at(month_after(start, 0), start), at(f"{until:%Y-%m}", until) if until is not None else None
+
+    def due(nodes_of: Callable[[Month], int | None]) -> tuple[Month | None, tuple[Month, ...]]:
+        """The first month with a new node, and all such months until the date; none for a size that is not known."""
+        next_node: Month | None = None
+        within: list[Month] = []
+        nodes = nodes_of(today) or math.inf
+        for month in range(MOST_MONTHS + 1):
+            first, end = _first(start, month), _first(start, month + 1)
+            if (1 + per_month) ** (month + 1) > MOST_TIMES or (next_node and (until is None or first > until)):
+                break
+            if (nodes_of(at_end(month)) or 0) <= nodes:
+                continue
+            order_by = None if lead is None else (first - lead).isoformat()
+            found = at_end(month)._replace(order_by=order_by)
             next_node = next_node or found
             if until is not None and end <= until:
                 within.append(found)
-            elif at_date is not None and until is not None and _first(start, month) < until and at_date.nodes > nodes:
-                within.append(at_date)
-            nodes = found.nodes
+            elif at_date is not None and until is not None and first < until and (nodes_of(at_date) or 0) > nodes:
+                within.append(at_date._replace(order_by=order_by))
+            nodes = nodes_of(found) or math.inf
+        return next_node, tuple(within)
+
+    next_node, additions = due(attrgetter("nodes"))
+    next_node_sure, additions_sure = due(attrgetter("nodes_sure"))
     return Growing(
         per_month,
         start.isoformat(),
         until.isoformat() if until is not None else None,
         at_date,
         next_node,
-        tuple(within),
+        additions,
         months=None if until is None else months_between(start, until),
+        next_node_sure=next_node_sure,
+        additions_sure=additions_sure,
     )
 
 

@@ -30,6 +30,12 @@ class Fit(NamedTuple):
         """Replicas lost while one node is down; also the replicas of the smallest purchase of whole nodes."""
         return max(1, self.replicas_per_node)
 
+    def outlasting(self, base: int) -> int:
+        """The smallest reserve that keeps `base` replicas up while a node is down, spread evenly over as few nodes as can be."""
+        most = self.replicas_together
+        reserves = range(1, most + 1)
+        return next(more for more in reserves if more * -(-(base + more) // most) >= base + more)
+
     def nodes(self, replicas: int) -> int:
         """Nodes for `replicas` replicas; each replica is on as few nodes as possible."""
         if self.replicas_per_node == 0:

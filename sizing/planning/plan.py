@@ -11,7 +11,7 @@ from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown
-from sizing.planning.growth import Growing, growing, paid_months
+from sizing.planning.growth import Growing, GrownSize, growing, paid_months
 from sizing.planning.nodes import UnreachableError
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, surely, with_tenants
 from sizing.planning.rules import ProvisionRules
@@ -148,11 +148,11 @@ def _growth(fleet: Provision, sure: Provision | None, scaling: Scaling) -> Growi
     def at(times: float, of: Provision = fleet) -> Provision:
         return of if times == 1 else with_tenants(of, tuple(grown(each, times, rules) for each in of.tenants))
 
-    def size(times: float) -> tuple[int, int, int, int | None]:
-        then = at(times)
-        return then.replicas, then.gpus, then.nodes, None if sure is None else at(times, sure).gpus
+    def size(times: float) -> GrownSize:
+        then, surely = at(times), None if sure is None else at(times, sure)
+        return then.replicas, then.gpus, then.nodes, surely and surely.gpus, surely and surely.nodes
 
-    found = growing(rules.growth_per_month, rules.start, rules.until, size)
+    found = growing(rules.growth_per_month, rules.start, rules.until, size, rules.lead_time)
     if rules.until is None:
         return found
     months = [

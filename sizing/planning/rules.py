@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from sizing.catalog import shelf
@@ -34,6 +34,7 @@ class ProvisionRules:
     growth_per_month: float | None = None
     start: date = field(default_factory=date.today)
     until: date | None = None
+    lead_time: timedelta | None = None
     min_replicas: int = 1
     spot_share: float = 0.0
     provider: str | None = None
@@ -81,6 +82,7 @@ def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
         growth_per_month=stated.growth,
         start=stated.start or date.today(),
         until=_until(stated),
+        lead_time=None if stated.lead_time is None else timedelta(hours=stated.lead_time),
         min_replicas=stated.min_replicas or scaling.min_replicas,
         spot_share=stated.spot or 0.0,
         provider=stated.cloud,
@@ -119,9 +121,11 @@ def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
         allowed = "with --node-availability, or --mtbf and --mttr"
         yield "availability", Fault("nothing says how often a node is up", None, None, "--availability", allowed)
     if stated.failures is not None and stated.availability is None:
-        yield "failures", Fault("has no meaning without --availability", field="--failures")
+        needed = "with --availability 99.9%, and --node-availability 99% or --mtbf 1y --mttr 12h"
+        yield "failures", Fault("has no meaning without --availability", field="--failures", allowed=needed)
     if stated.growth is None:
-        for name, flag in (("until", "--until"), ("months", "--months"), ("start", "--from")):
+        flags = {"until": "--until", "months": "--months", "start": "--from", "lead_time": "--lead-time"}
+        for name, flag in flags.items():
             if getattr(stated, name) is not None:
                 yield name, Fault("has no meaning without growth", field=flag, allowed="with --growth")
     elif stated.until is not None and stated.months is not None:

@@ -46,6 +46,7 @@ from sizing.question.ask import MeasuredQuestion
 from sizing.report.parts import screen, ways
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.question import limits_in_ms
+from sizing.report.plan import growth_lines
 from sizing.specs.units import MILLI
 
 MOST_OTHERS = 5
@@ -340,14 +341,8 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
     yield Line(
         f"{plural(plan.base_replicas, 'replica')} for the peak, {plan.reserve_replicas:,} in reserve", "Replicas"
     )
-    growth = plan.growth
-    if growth is not None:
-        yield Line(screen.growing_from(growth), "Growth")
-    for when, month in () if growth is None else (("At the end", growth.at_date), ("Next node", growth.next_node)):
-        if month is not None:
-            on = ", if growth goes on" if when == "Next node" and growth and growth.goes_on else ""
-            what = f"{month.month}{on}: {month.times:.2f} times today's demand, {month.gpus:,} GPUs on {plural(month.nodes, 'node')}"
-            yield Line(what, when)
+    if plan.growth is not None:
+        yield from growth_lines(plan.growth)
 
 
 def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:

@@ -28,7 +28,7 @@ from sizing.formats.words import between, money, number, percent, plural, rounde
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
-from sizing.planning.size import Reserve
+from sizing.planning.nodes import Fit
 from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
@@ -85,13 +85,16 @@ def sections(record: PlanReport) -> Iterator[Section]:
         rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
         yield screen.figures(rows, banded=False)
         replica = (line._replace(spare=4) for line in replica_lines(inputs))
-        size = (Line(_size(workload), "Size", spare=1), *outlasts(workload.reserve, workload.replicas_per_node))
+        fit = Fit(workload.gpus_per_replica, workload.gpus_per_node)
+        grown = (record.growth and not workload.reserve.for_availability and record.growth.at_date) or None
+        outlasting = outlasts(workload.reserve.replicas, workload.base_replicas, fit, grown)
+        size = (Line(_size(workload), "Size", spare=1), *outlasting)
         facts = [demand_line(inputs, workload.demand), *replica, *size]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
     facts += [line for each in record.availability for line in _available(each, record)]
-    facts += [] if record.growth is None else _growth(record.growth)
+    facts += [] if record.growth is None else growth_lines(record.growth)
     facts += [*_hours(record.hours), *([] if record.cloud is None else _cloud(record.cloud))]
     yield Facts(tuple(facts))
     if record.moves:
@@ -160,16 +163,23 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
 
-def outlasts(reserved: Reserve, replicas_per_node: int) -> Iterator[Line]:
-    """Yield whether a reserve outlasts a failed node, and with which option it would; nothing without a reserve."""
-    reserve, taken = reserved.replicas, max(1, replicas_per_node)
+def outlasts(reserve: int, base: int, fit: Fit, grown: Month | None = None) -> Iterator[Line]:
+    """Yield whether a reserve beside `base` replicas outlasts a failed node, and with which option it would.
+
+    Nothing without a reserve. `grown` is the size at the end of a growth, for which a smaller reserve may do.
+    """
     if not reserve:
         return
-    node = f"a failed node takes up to {plural(taken, 'replica')}"
-    if reserve < taken:
-        yield Line(f"{node}: --spare {taken} outlasts it", "Reserve")
-    else:
-        yield Line(f"{node}: the others keep the limits", "Reserve", spare=2)
+    lost, enough = fit.replicas_together, fit.outlasting(base)
+    node, evenly = f"a failed node takes up to {plural(lost, 'replica')}", "with replicas spread evenly over nodes"
+    if reserve < enough:
+        even = f", {evenly}" if enough < lost else ""
+        yield Line(f"{node}: --spare {enough} outlasts it{even}", "Reserve")
+        return
+    even = f" {evenly}" if reserve < lost else ""
+    yield Line(f"{node}: the others keep the limits{even}", "Reserve", spare=2)
+    if grown is not None and (later := fit.outlasting(grown.replicas - reserve)) < reserve:
+        yield Line(f"in {grown.month} --spare {later} outlasts it too, {evenly}", "Reserve")
 
 
 def _used(record: PlanReport) -> str:
@@ -270,27 +280,40 @@ def _nines(chance: float, node_availability: float) -> str:
     return f"{chance * 100:.{digits}f} %"
 
 
-def _growth(growth: Growing) -> Iterator[Line]:
-    def held(month: Month) -> str:
-        sure = f" ({month.gpus_sure:,} to be sure)" if (month.gpus_sure or 0) > month.gpus else ""
-        return f"{plural(month.gpus, 'GPU')}{sure} in {plural(month.nodes, 'node')}"
-
+def growth_lines(growth: Growing) -> Iterator[Line]:
+    """Yield the growth with the size and the cost at its end, then the months in which nodes are due, expected and to be sure."""
     then = growth.at_date
     until = "; --months 12 or --until 2027-12 adds up its cost"
     if then is not None:
-        until = f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
+        sure = f" ({then.gpus_sure:,} to be sure)" if (then.gpus_sure or 0) > then.gpus else ""
+        held = f"{plural(then.gpus, 'GPU')}{sure} in {plural(then.nodes, 'node')}"
+        until = f"; {growth.until}: {number(then.times)} times the demand, {held}"
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
         until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
     yield Line(f"{growing_from(growth)}{until}", "Growth")
-    due = growth.next_node
-    if due is None:
-        yield Line("none in twenty years", "Next node")
-        return
-    alone = due._replace(gpus_sure=None)  # the sure size takes its next node in another month
-    dated = "; --confidence 90% dates the sure size" if held(due) != held(alone) else ""
-    on = f", if growth goes on after {growth.until}" if growth.goes_on else ""
-    yield Line(f"due in {due.month}{on}: {held(alone)}; order earlier{dated}", "Next node")
+    expected = _due(growth, growth.next_node, growth.additions)
+    hint = "; --lead-time 12w says by when to order" if growth.next_node and not growth.next_node.order_by else ""
+    yield from few("Next node", [expected[0] + hint, *expected[1:]], "node")
+    surely = _due(growth, growth.next_node_sure, growth.additions_sure, sure=True)
+    if growth.next_node_sure is not None and surely != expected:
+        yield from few("To be sure", surely, "node")
+
+
+def _due(growth: Growing, first: Month | None, within: Sequence[Month], *, sure: bool = False) -> list[str]:
+    """Each month in which nodes are due, with the expected or the sure size; a month after the growth's end is not due."""
+
+    def node(month: Month) -> str:
+        gpus, nodes = (month.gpus_sure or 0, month.nodes_sure or 0) if sure else (month.gpus, month.nodes)
+        past = ", which is past" if month.order_by is not None and month.order_by < growth.start else ""
+        order = f"; order by {month.order_by}{past}" if month.order_by else ""
+        return f"{month.month}: {plural(gpus, 'GPU')} in {plural(nodes, 'node')}{order}"
+
+    if first is None:
+        return ["none in twenty years"]
+    if growth.until is not None and not within:
+        return [f"none before the growth ends; if it goes on after {growth.until}, in {node(first)}"]
+    return [f"due in {node(month)}" for month in within or [first]]
 
 
 def _hours(hours: Sequence[Hour]) -> Iterator[Line]:

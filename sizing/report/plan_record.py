@@ -196,6 +196,7 @@ def _rules(plan: Plan) -> dict[str, Any]:
         "growth_per_month": rules.growth_per_month,
         "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
         "until": rules.until.isoformat() if rules.until is not None else None,
+        "lead_time_days": None if rules.lead_time is None else rules.lead_time.days,
         "cloud": rules.provider,
         "min_replicas": rules.min_replicas,
         "spot": rules.spot_share,

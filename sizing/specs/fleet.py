@@ -10,10 +10,11 @@ from sizing.specs.demand import StatedProfile
 from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Spec, Text, within
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
-_LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
-_HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
+_LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|w|y)\Z")
+_HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0, "y": 8760.0}
 MOST_HOURS = 1e9
 LAST_YEAR = 2200
+MOST_LEAD_HOURS = 10 * 8760.0  # ten years
 BY_MONTHS = "a number of months from the first day on is stated by months (--months 12)"
 LEAST_AVAILABILITY = 0.5  # a node that is down most of the time is not worth planning with
 
@@ -78,6 +79,7 @@ class PlanRules(Spec):
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Annotated[date, PlainValidator(_end)] | None = None
     months: Annotated[int, within(1, 10_000)] | None = None
+    lead_time: Annotated[LongHours, Field(le=MOST_LEAD_HOURS)] | None = None
     min_replicas: Annotated[int, within(1, 10_000)] | None = None
     spot: ShareOfAll | None = None
     cloud: Text | None = None

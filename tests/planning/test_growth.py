@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from plan_builders import need
@@ -13,6 +13,7 @@ from sizing.planning import growth
 from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import Need, size_of
+from sizing.report.plan import growth_lines
 from sizing.specs.errors import InputError
 
 
@@ -22,9 +23,9 @@ def test_growth_until_a_date_and_the_next_node() -> None:
     From 28 November to 1 November are 11 months (28 October) and 4 of 31 days: 1.05^11.129 = 1.7211, 120.5 requests/s.
     """
 
-    def size(times: float) -> tuple[int, int, int]:
+    def size(times: float) -> growth.GrownSize:
         found = size_of(need(70 * times), ProvisionRules())
-        return found.replicas, found.gpus, found.nodes
+        return found.replicas, found.gpus, found.nodes, None, None
 
     found = growth.growing(0.05, date(2026, 11, 28), date(2027, 11, 1), size)
     assert found.next_node is not None and (found.next_node.month, found.next_node.nodes) == ("2027-02", 2)
@@ -75,9 +76,9 @@ def test_months_count_their_days(start: date, end: date, months: float) -> None:
 def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() -> None:
     """From 79 requests/s at 5 % a month, 80 are reached after 0.26 months, 8 December, and not by 5 December."""
 
-    def size(times: float) -> tuple[int, int, int]:
+    def size(times: float) -> growth.GrownSize:
         found = size_of(need(79 * times), ProvisionRules())
-        return found.replicas, found.gpus, found.nodes
+        return found.replicas, found.gpus, found.nodes, None, None
 
     early = growth.growing(0.05, date(2026, 12, 1), date(2026, 12, 5), size)
     assert early.at_date is not None and early.at_date.nodes == 1
@@ -89,13 +90,34 @@ def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() ->
 def test_a_node_after_the_date_is_due_only_if_growth_goes_on() -> None:
     """8 GPUs hold twice today's demand, which takes 14.2 months at 5 %: 2028-02. Growth until 2027-12 ends before, until 2028-03 after."""
 
-    def size(times: float) -> tuple[int, int, int, None]:
+    def size(times: float) -> growth.GrownSize:
         nodes = 1 if times <= 2 else 2
-        return nodes, 8 * nodes, nodes, None
+        return nodes, 8 * nodes, nodes, None, None
 
     ends = [growth.growing(0.05, date(2026, 12, 1), end, size) for end in (date(2027, 12, 1), date(2028, 3, 1), None)]
     assert [found.next_node and found.next_node.month for found in ends] == ["2028-02"] * 3
-    assert [found.goes_on for found in ends] == [True, False, False]
+    assert [len(found.additions) for found in ends] == [0, 1, 0]
+    first, within, _ = (" ".join(line.text for line in growth_lines(found)) for found in ends)
+    assert "none before the growth ends; if it goes on after 2027-12-01, in 2028-02" in first
+    assert "due in 2028-02: 16 GPUs in 2 nodes; --lead-time 12w" in within and "goes on" not in within
+
+
+def test_the_sure_size_has_nodes_and_orders_at_dates_of_its_own() -> None:
+    """8 GPUs hold twice today's demand, for sure 1.5 times: 8.3 months at 5 % are August 2027. 12 weeks before its first day: 9 May."""
+
+    def size(times: float) -> growth.GrownSize:
+        nodes, surely = 1 + (times > 2), 1 + (times > 1.5)
+        return nodes, 8 * nodes, nodes, 8 * surely, surely
+
+    found = growth.growing(0.05, date(2026, 12, 1), None, size, timedelta(weeks=12))
+    assert found.next_node is not None and found.next_node_sure is not None
+    assert (found.next_node.month, found.next_node.order_by) == ("2028-02", "2027-11-09")
+    assert (found.next_node_sure.month, found.next_node_sure.order_by) == ("2027-08", "2027-05-09")
+    dates = [(line.label, line.text) for line in growth_lines(found)][1:]
+    assert dates == [
+        ("Next node", "due in 2028-02: 16 GPUs in 2 nodes; order by 2027-11-09"),
+        ("To be sure", "due in 2027-08: 16 GPUs in 2 nodes; order by 2027-05-09"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +145,7 @@ def test_a_growth_with_another_period_or_without_a_share_is_a_fault(stated: str)
 
 
 def test_without_growth_no_node_is_due() -> None:
-    found = growth.growing(0.0, date(2026, 1, 1), None, lambda times: (1, 8, 1))
+    found = growth.growing(0.0, date(2026, 1, 1), None, lambda times: (1, 8, 1, None, None))
     assert found.next_node is None and found.additions == ()
 
 

@@ -21,7 +21,7 @@ from sizing.planning import cloud, nodes
 from sizing.planning.nodes import Fit
 from sizing.planning.provision import Contracts, contracts
 from sizing.planning.rules import ProvisionRules, of_times
-from sizing.planning.size import Reserve, need_of, reserve_of, size_of
+from sizing.planning.size import need_of, reserve_of, size_of
 from sizing.report.plan import outlasts
 from sizing.specs.demand import Scaling, replicas_for
 from sizing.specs.gpu import Price
@@ -258,15 +258,25 @@ def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reserve", "each_node", "said"),
+    ("reserve", "base", "gpus", "said"),
     [
-        (0, 4, None),
-        (1, 4, "a failed node takes up to 4 replicas: --spare 4 outlasts it"),
-        (4, 4, "a failed node takes up to 4 replicas: the others keep the limits"),
-        (1, 0, "a failed node takes up to 1 replica: the others keep the limits"),  # a replica on several nodes
+        (0, 4, 2, None),
+        (1, 4, 2, "a failed node takes up to 4 replicas: --spare 4 outlasts it"),
+        (4, 4, 2, "a failed node takes up to 4 replicas: the others keep the limits"),
+        (1, 3, 16, "a failed node takes up to 1 replica: the others keep the limits"),  # a replica on several nodes
+        # Six and three on three nodes: each has three.
+        (1, 6, 2, "a failed node takes up to 4 replicas: --spare 3 outlasts it, with replicas spread evenly over nodes"),
+        (3, 6, 2, "a failed node takes up to 4 replicas: the others keep the limits with replicas spread evenly over nodes"),
     ],
-)
-def test_a_reserve_says_whether_it_outlasts_a_failed_node(reserve: int, each_node: int, said: str | None) -> None:
-    assert [line.text for line in outlasts(Reserve(reserve, 0, 0, reserve), each_node)] == (
-        [] if said is None else [said]
-    )
+)  # fmt: skip
+def test_a_reserve_says_whether_it_outlasts_a_failed_node(reserve: int, base: int, gpus: int, said: str | None) -> None:
+    assert [line.text for line in outlasts(reserve, base, Fit(gpus, 8))] == ([] if said is None else [said])
+
+
+@given(base=st.integers(1, 60), gpus=st.sampled_from([1, 2, 4, 8, 16]))
+def test_the_smallest_reserve_outlasts_the_fullest_node(base: int, gpus: int) -> None:
+    """Spread evenly, no node has more replicas than the reserve; with one replica less in reserve a node would."""
+    fit = Fit(gpus, 8)
+    found = fit.outlasting(base)
+    fullest = [math.ceil((base + more) / max(1, fit.nodes(base + more))) for more in (found, found - 1)]
+    assert fullest[0] <= found and (found == 1 or fullest[1] > found - 1)
