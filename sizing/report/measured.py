@@ -45,8 +45,8 @@ from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
 from sizing.report.parts import screen, ways
 from sizing.report.parts.figures import a_month
+from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.question import limits_in_ms
-from sizing.report.plan import growth_lines
 from sizing.specs.units import MILLI
 
 MOST_OTHERS = 5

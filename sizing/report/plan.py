@@ -27,17 +27,17 @@ from sizing.formats.view import (
 from sizing.formats.words import between, money, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
-from sizing.planning.growth import Growing, Month
+from sizing.planning.growth import Month
 from sizing.planning.nodes import Fit
 from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
+from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, replica_lines
 from sizing.report.parts.screen import (
     SINGLE,
     few,
     following,
-    growing_from,
     kept,
     less_margin,
     of_gpus,
@@ -278,42 +278,6 @@ def _nines(chance: float, node_availability: float) -> str:
         return f"more than {100 - LEAST_MISSING:.7f} %"
     digits = max(0, math.ceil(round(math.log10(9.5 / missing), 9)))
     return f"{chance * 100:.{digits}f} %"
-
-
-def growth_lines(growth: Growing) -> Iterator[Line]:
-    """Yield the growth with the size and the cost at its end, then the months in which nodes are due, expected and to be sure."""
-    then = growth.at_date
-    until = "; --months 12 or --until 2027-12 adds up its cost"
-    if then is not None:
-        sure = f" ({then.gpus_sure:,} to be sure)" if (then.gpus_sure or 0) > then.gpus else ""
-        held = f"{plural(then.gpus, 'GPU')}{sure} in {plural(then.nodes, 'node')}"
-        until = f"; {growth.until}: {number(then.times)} times the demand, {held}"
-    if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
-        last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
-        until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
-    yield Line(f"{growing_from(growth)}{until}", "Growth")
-    expected = _due(growth, growth.next_node, growth.additions)
-    hint = "; --lead-time 12w says by when to order" if growth.next_node and not growth.next_node.order_by else ""
-    yield from few("Next node", [expected[0] + hint, *expected[1:]], "node")
-    surely = _due(growth, growth.next_node_sure, growth.additions_sure, sure=True)
-    if growth.next_node_sure is not None and surely != expected:
-        yield from few("To be sure", surely, "node")
-
-
-def _due(growth: Growing, first: Month | None, within: Sequence[Month], *, sure: bool = False) -> list[str]:
-    """Each month in which nodes are due, with the expected or the sure size; a month after the growth's end is not due."""
-
-    def node(month: Month) -> str:
-        gpus, nodes = (month.gpus_sure or 0, month.nodes_sure or 0) if sure else (month.gpus, month.nodes)
-        past = ", which is past" if month.order_by is not None and month.order_by < growth.start else ""
-        order = f"; order by {month.order_by}{past}" if month.order_by else ""
-        return f"{month.month}: {plural(gpus, 'GPU')} in {plural(nodes, 'node')}{order}"
-
-    if first is None:
-        return ["none in twenty years"]
-    if growth.until is not None and not within:
-        return [f"none before the growth ends; if it goes on after {growth.until}, in {node(first)}"]
-    return [f"due in {node(month)}" for month in within or [first]]
 
 
 def _hours(hours: Sequence[Hour]) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from sizing.planning import growth
 from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import Need, size_of
-from sizing.report.plan import growth_lines
+from sizing.report.parts.growth import growth_lines
 from sizing.specs.errors import InputError
 
 

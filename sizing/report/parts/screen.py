@@ -6,20 +6,17 @@ A screen has at most 24 lines of 80 columns. --verbose adds everything else in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
-from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
+from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, UNSOLD, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
-
-if TYPE_CHECKING:
-    from sizing.planning.growth import Growing
 
 KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
@@ -297,14 +294,6 @@ def less_margin(most: float, margin: float, what: str = "") -> str:
         return ""
     before = f"{number(most * margin, 3)} {what}".rstrip()
     return f" ({before}, less a margin of {number(margin, 3)} times)"
-
-
-def growing_from(growth: Growing) -> str:
-    """Write a growth, from when it is counted and, where its end is known, over how many months."""
-    said = f"{monthly_growth(growth.per_month)} from {growth.start}"
-    if growth.months is None:
-        return said
-    return f"{said} over {growth.months:.3g} {'month' if growth.months == 1 else 'months'}"
 
 
 def of_gpus(count: int) -> str:
