@@ -16,6 +16,7 @@ from sizing.answers.answer import (
     Outcome,
     Relaxation,
     Suggestion,
+    Usual,
     layout_of,
     preference,
     spent,
@@ -54,6 +55,22 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
     objective = question.rules.objective
     less = found is not None and spent(found, objective) < spent(best, objective)
     return NearlyIdle(share, RULES.most_relaxed, found if less else None)
+
+
+def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Usual | None:
+    """The answer at usual limits, where a question states none and its answer misses them; else None.
+
+    Offline work and models that do not decode have no usual limits.
+    """
+    best, question, limits = outcome.answer, outcome.question, RULES.usual_limits
+    target = question.target
+    if best is None or best.separate or target.limits.stated or target.offline or question.service.osl == 1:
+        return None
+    if all(best.latency_s(name)[limit.statistic] <= limit.seconds for name, limit in limits.stated.items()):
+        return None
+    budget = question.rules.gpu_budget if target.amount is None else None
+    objective = "cost" if question.rules.objective == "request-cost" else question.rules.objective
+    return Usual(limits, answered(question.with_(limits=limits, gpu_budget=budget, objective=objective)))
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:

@@ -21,7 +21,7 @@ from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction
 from sizing.specs.units import HOURS_PER_MONTH
-from sizing.specs.workload import Objective
+from sizing.specs.workload import Aim, Limits
 
 if TYPE_CHECKING:  # the simulator is loaded only where needed
     from sizing.engine.simulation import Run
@@ -279,6 +279,13 @@ class NearlyIdle(NamedTuple):
     looser: Answer | None
 
 
+class Usual(NamedTuple):
+    """The answer at the usual limits of a chat, by the closed form, where a question without limits has one that misses them."""
+
+    limits: Limits
+    answer: Answer | None
+
+
 class Suggestion(NamedTuple):
     """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs.
 
@@ -307,7 +314,7 @@ class Outcome:
     `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.
     `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
 
-    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found; `suggestions` help where there is no answer.
+    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found, `usual` the answer at usual limits where none is set; `suggestions` help where there is no answer.
     `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome
     without separate pools, for comparison, where all else is of separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
     default) of similar published runs, and `sure` is what these runs say. `surer` is an answer whose sure size is cheaper.
@@ -328,6 +335,7 @@ class Outcome:
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
     idle: NearlyIdle | None = field(default=None, repr=False)
+    usual: Usual | None = field(default=None, repr=False)
     even: bool = False
 
     def __repr__(self) -> str:
@@ -394,14 +402,16 @@ def cost(answer: Answer) -> float:
     return math.inf if usd is None else round(usd, PRICE_DIGITS)
 
 
-def spent(answer: Answer, objective: Objective) -> float:
-    """The quantity that the objective minimises: GPUs, $ per hour or watts."""
+def spent(answer: Answer, objective: Aim) -> float:
+    """The quantity that the objective minimises: GPUs, $ per hour, $ per hour and request/s, or watts."""
     if objective == "gpus":
         return float(answer.gpus)
+    if objective == "request-cost":
+        return round(cost(answer) / answer.requests_per_s, PRICE_DIGITS)
     return cost(answer) if objective == "cost" else answer.power_w
 
 
-def objective_key(answer: Answer, objective: Objective) -> tuple[float, ...]:
+def objective_key(answer: Answer, objective: Aim) -> tuple[float, ...]:
     """Sort key: the objective, then GPUs, cost and latency to break ties."""
     return (spent(answer, objective), answer.gpus, cost(answer), answer.latency_s("e2e")["mean"])
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from sizing.answers.advice import RULES
-from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
+from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
-from sizing.answers.estimate import answer, surely_answered, with_cheaper
+from sizing.answers.estimate import answer, at_usual_limits, surely_answered, with_cheaper
 from sizing.answers.sure import surer_outcome
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
-from sizing.specs.workload import Objective
+from sizing.specs.workload import Aim
 
 MOST_CONFIRMED = 10  # candidates to simulate: as many as fit on a screen
 
@@ -22,7 +22,7 @@ def compare(
     question: Question,
     data: Data | None = None,
     *,
-    sort: Objective | None = None,
+    sort: Aim | None = None,
     simulated: bool = True,
     each: Each = map,
     progress: Progress | None = None,
@@ -61,11 +61,11 @@ def compare(
     for number in shown:
         found[number] = _with_less(found[number], data)
     surer = surer_outcome(found[first], [found[number] for number in others], by)
-    found[first] = replace(found[first], surer=surer)
+    found[first] = replace(found[first], surer=surer, usual=at_usual_limits(found[first], question, data))
     return found
 
 
-def _best(found: list[Outcome], by: Objective) -> list[int]:
+def _best(found: list[Outcome], by: Aim) -> list[int]:
     return sorted(range(len(found)), key=lambda number: place(found[number].answer, by))[:MOST_CONFIRMED]
 
 
@@ -80,9 +80,7 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     if has_odds(outcome):
         asked = evenly(asked, data)
     wide = with_cheaper(outcome, asked, data)
-    most = spent(best, asked.rules.objective)
-    cheaper = (each for each in wide.answers[1:] if spent(each, asked.rules.objective) < most)
-    layouts = ((each, each.pool.replica.layout) for each in cheaper)
+    layouts = ((each, each.pool.replica.layout) for each in wide.answers[1:] if each.gpus < best.gpus)
     less = [each for each, layout in layouts if layout.pp > 1 and RULES.fills_nodes(layout.gpus)]
     return replace(wide, answers=(best, *less[:1]))
 
@@ -140,7 +138,7 @@ def _find_sure(
             found[number] = replace(outcome, answers=outcome.answers[:1])
 
 
-def place(answer: Answer | None, sort: Objective) -> tuple[float, ...]:
+def place(answer: Answer | None, sort: Aim) -> tuple[float, ...]:
     """Sort key of a candidate: GPUs, $ per hour or watts, then the other quantities; infeasible candidates come last.
 
     By cost, candidates without a price come after all with a price.

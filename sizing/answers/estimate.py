@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizing.answers import advice
-from sizing.answers.answer import Answer, NearlyIdle, Order, Outcome, Suggestion, layout_of, preference, spent
+from sizing.answers.answer import Answer, NearlyIdle, Order, Outcome, Suggestion, Usual, layout_of, preference, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
@@ -41,6 +41,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         others_at_even_odds(with_cheaper(outcome, asked.question, data), data),
         relaxation=relaxation,
         idle=None if outcome.answer is None or not relaxed else _idle(outcome.answer, whole, data),
+        usual=at_usual_limits(outcome, whole, data) if relaxed else None,
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
@@ -54,6 +55,17 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 def _idle(best: Answer, question: Question, data: Data) -> NearlyIdle | None:
     """Whether a limit leaves the replicas of an answer nearly idle, and what a looser limit takes."""
     return advice.nearly_idle(best, question, lambda asked: answer(asked, data, simulated=False, sure=False).answer)
+
+
+def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> Usual | None:
+    """The answer at usual limits, where an outcome has one without; it is of any GPU type and precision of `question`."""
+    types, precisions = question.space.gpu_types, question.space.precisions
+
+    def answered(asked: Question) -> Answer | None:
+        of_any = asked.with_(gpu_types=types, precisions=precisions)
+        return answer(of_any, data, simulated=False, sure=False).answer
+
+    return advice.usual(outcome, answered)
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:

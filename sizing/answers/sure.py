@@ -29,7 +29,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL, Confidence
 from sizing.specs.data import Data
-from sizing.specs.workload import Objective
+from sizing.specs.workload import Aim
 
 
 class Confirmed(NamedTuple):
@@ -301,14 +301,14 @@ def _cheapest(sized: Outcome, outcome: Outcome, others: Sequence[Answer]) -> Con
     return _least(alike, outcome, outcome.question.rules.objective)
 
 
-def _least(found: Iterable[ConfidentAnswer], outcome: Outcome, objective: Objective) -> ConfidentAnswer | None:
+def _least(found: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
     """The cheapest sure size of those `found`, if it spends less than the outcome's own."""
     most = math.inf if outcome.surely is None else spent(outcome.surely, objective)
     best = min(found, key=lambda each: spent(each.sure, objective), default=None)
     return best if best is not None and spent(best.sure, objective) < most else None
 
 
-def surer_outcome(first: Outcome, others: Iterable[Outcome], objective: Objective) -> ConfidentAnswer | None:
+def surer_outcome(first: Outcome, others: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
     """The answer of other outcomes with the cheapest sure size, as `surer` finds it among the answers of one outcome."""
     if first.sure is None or first.question.target.confidence is not None:
         return None

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.question.question import Question
     from sizing.report.compare import Replaced
-    from sizing.specs.workload import Objective, Workload
+    from sizing.specs.workload import Aim, Workload
 
 OWN_OPTIONS = (
     Field("sort", TEXT, ("--sort",), "Order of the candidates: gpus, cost or energy. Default: the --objective.", OWN),
     Field("replace", TEXT, ("--replace",), "Compare replacements for these GPUs: 8xh100-sxm. The demand is the most that they serve within the limits.", OWN),
     JOBS,
 )  # fmt: skip
-SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
+SORTS: tuple[Aim, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
 STAND_IN = {"rps": 1.0}  # a demand used only to validate the other options
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
@@ -80,7 +80,7 @@ class Asking(NamedTuple):
     """The outcomes to compare, their order, and the output format."""
 
     question: Question
-    sort: Objective
+    sort: Aim
     replaced: Replaced | None
     format: str
 
@@ -114,7 +114,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     return Asking(to_size(asked, values), order, replaced, output.value)
 
 
-def _sort(values: Mapping[str, Any]) -> Objective | None:
+def _sort(values: Mapping[str, Any]) -> Aim | None:
     from sizing.cli.reading import Reader
 
     if values["sort"] is None:

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sizing.answers.advice import nearest_miss
-from sizing.answers.answer import Answer, Outcome, Suggestion
+from sizing.answers.answer import Answer, Outcome, Suggestion, Usual
 from sizing.answers.confidence import likely
-from sizing.answers.estimate import answer, suggestions
+from sizing.answers.estimate import answer, at_usual_limits, suggestions
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
@@ -160,7 +160,7 @@ class Bill(NamedTuple):
     `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options`
     their ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented, `too_small` types whose servers are too small
     for a replica. `suggestions` are changes that would help where no type has an answer. `surely` is the first option with the
-    sure number of GPUs, if that is more.
+    sure number of GPUs, if that is more. `usual` is the answer at usual limits, where none is set.
     """
 
     ways: Ways
@@ -174,6 +174,7 @@ class Bill(NamedTuple):
     energy: Energy | None
     suggestions: tuple[Suggestion, ...]
     surely: CostOption | None = None
+    usual: Usual | None = None
     unowned: tuple[tuple[str, Fault], ...] = ()
 
 
@@ -231,6 +232,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         energy=_energy(options[0], deployed[0]) if options else None,
         suggestions=helps,
         surely=_surely(split, deployed[0]) if deployed else None,
+        usual=at_usual_limits(deployed[0].priced.outcome, question, data) if deployed else None,
     )
 
 

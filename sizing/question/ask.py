@@ -208,10 +208,13 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
         precisions = (stated.precision or model.precision,)
     gpu_types = _told_apart(names.gpu_types)
     priced = sum(gpu_type.usd_per_gpu_hour is not None for gpu_type in gpu_types)
-    by_cost = stated.planning.objective is None and priced > 1
+    target, rules = question.target, question.rules
+    if stated.planning.objective is None and priced > 1:
+        rated = target.limits.stated or target.amount is None or target.requests_per_s is not None
+        rules = replace(rules, objective="cost" if rated else "request-cost")
     return replace(
         question,
-        rules=replace(question.rules, objective="cost") if by_cost else question.rules,
+        rules=rules,
         space=Space(gpu_types, precisions, pools, stated.planning.layouts or "usual"),
         origin=replace(
             question.origin,

@@ -24,11 +24,11 @@ from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import (
     ANY_NUMBER,
+    Aim,
     Defaults,
     Formats,
     ImageLimit,
     Limits,
-    Objective,
     Reach,
     Serving,
     Target,
@@ -45,7 +45,7 @@ DEMANDS = (
 class Rules:
     """The rules that choose an answer: objective, GPU budget, and headroom, the growth of the demand (0.2 is 20 %)."""
 
-    objective: Objective
+    objective: Aim
     gpu_budget: int | None
     headroom: float
 

@@ -35,16 +35,18 @@ from sizing.report.parts.evidence import (
     doubts,
     is_to_measure,
 )
-from sizing.report.parts.figures import latency, load_figures, throughput
+from sizing.report.parts.figures import latency, load_figures, memory_of, throughput
 from sizing.report.parts.layouts import (
+    AtUsualLimits,
     FewerGpus,
     Limited,
-    cheaper_by_request,
+    at_usual_limits,
     fewer,
     figures_by_name,
     limited_statistics,
 )
 from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
@@ -66,7 +68,7 @@ from sizing.report.parts.question import (
 from sizing.report.parts.screen import DIM, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
-from sizing.specs.workload import GENERATE, Objective, latency_name
+from sizing.specs.workload import GENERATE, Aim, latency_name
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
@@ -84,7 +86,7 @@ class CompareCandidate(NamedTuple):
     If prefill and decode are `disaggregated`, `pools` has both layouts. The fields of a single replica (layout, bands, and the
     id and price source of two GPU types) are then null. `limit` is the limit of the pool nearer to its maximum load, or `pools`
     where no pair serves the demand. With `gpus_sure` GPUs, most similar published runs would keep the limits; it is null where
-    too few runs are similar, as `evidence` says.
+    too few runs are similar, as `evidence` says. `queue` says that most requests in flight wait.
     """
 
     gpu: str
@@ -125,6 +127,7 @@ class CompareCandidate(NamedTuple):
     evidence: Evidence | None = None
     fewer: FewerGpus | None = None
     price_providers: int | None = None
+    queue: str | None = None
 
 
 class Replaced(NamedTuple):
@@ -160,6 +163,7 @@ class Compare(NamedTuple):
     assumptions: tuple[Assumption, ...]
     confidence: float | None = None
     prices: PriceOrder | None = None
+    usual_limits: AtUsualLimits | None = None
     schema: str = "llmsize.compare/1"
 
 
@@ -216,7 +220,16 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
         evidence=evidence.of_outcome(outcome),
         fewer=fewer(outcome, best),
+        queue=_queue(best, outcome) or None,
     )
+
+
+def _queue(best: Answer, outcome: Outcome) -> str:
+    target, service = outcome.question.target, outcome.question.service
+    if best.separate or target.offline or target.limits.stated:
+        return ""
+    of = load_figures(best, outcome).concurrency_per_replica
+    return queued_words(memory_of(best.pool.replica), of, service.isl + service.osl, latency(best))
 
 
 def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
@@ -266,9 +279,7 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     )
 
 
-def record(
-    outcomes: Sequence[Outcome], question: Question, sort: Objective, replaces: Replaced | None = None
-) -> Compare:
+def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces: Replaced | None = None) -> Compare:
     """The record of all candidates, in the order of `sort`."""
     ordered = sorted(outcomes, key=lambda outcome: place(outcome.answer, sort))
     candidates = tuple(candidate(each, None if replaces is None else replaces.gpus) for each in ordered)
@@ -283,7 +294,8 @@ def record(
         candidates=candidates,
         assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
-        prices=price_order(each.answer for each in ordered if each.answer is not None),
+        prices=price_order((each.answer for each in ordered if each.answer is not None), question),
+        usual_limits=at_usual_limits(ordered[0].usual, question),
     )
 
 
@@ -338,6 +350,7 @@ SCREEN = (
     quantities.WEIGHTS._replace(write=str.upper, shown="differs"),
     in_words("layout", "layout", shape),
     quantities.USD_PER_HOUR._replace(nothing="no price", shown="always"),
+    quantities.REQUESTS_PER_S._replace(shown="differs"),
     *quantities.LATENCY_QUANTITIES,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS,
     Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),
@@ -384,7 +397,7 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     )
     at_limits = (quantities.at_limit(each, at.statistic) for each, at in named)
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
-    columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
+    columns = quantities.of_task((*SCREEN[:7], *at_limits, *SCREEN[7:-1], binds), task)
     if record.confidence is not None:
         sure = f"{percent(record.confidence)} sure"
         columns = tuple(each._replace(heading=sure) if each.key == SURE else each for each in columns)
@@ -424,8 +437,10 @@ def _verdict(record: Compare) -> Iterator[Line]:
     if best is not None:
         single, gpus = f"; {SINGLE}" if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
-        yield verdict(kept(limited, best.verified) + single, good=True)
-        yield from cheaper_by_request(best, record.candidates, record.inputs)
+        waits = f"; {best.queue}" if best.queue else ""
+        yield verdict(kept(limited, best.verified) + waits + single, good=not waits)
+        if record.usual_limits is not None:
+            yield record.usual_limits.line(demanded=True)
         known = best.gpus_sure, record.confidence, best.evidence
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
         to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)

@@ -32,7 +32,7 @@ from sizing.report.parts.figures import (
     memory_of,
     users_of,
 )
-from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
+from sizing.report.parts.layouts import Alternative, AtUsualLimits, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
@@ -132,6 +132,7 @@ class Estimate(NamedTuple):
     serves: Literal["deployment", "disaggregated"] | None = None
     prices: PriceOrder | None = None
     batch_job: BatchJob | None = None
+    usual_limits: AtUsualLimits | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -168,7 +169,8 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         simulate_command=repeat.command(best, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=evidence.of_outcome(outcome, predicted),
-        prices=price_order(outcome.answers),
+        prices=price_order(outcome.answers, question),
+        usual_limits=layouts.at_usual_limits(outcome.usual, question),
     )
     if not explained:
         return served
@@ -352,8 +354,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     if d.replicas == 1:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=not queued)
-    for best in _as_alternative(record):
-        yield from layouts.cheaper_by_request(best, record.alternatives, record.inputs)
+    if record.usual_limits is not None:
+        yield record.usual_limits.line(demanded=is_demanded(record.inputs.demand))
     if not queued:
         yield from _evident(record)
 

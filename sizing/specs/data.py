@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sizing.specs.bands import Correction, PublishedRuns, Situation, uncorrected
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
 from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec
-from sizing.specs.workload import Defaults, Formats
+from sizing.specs.workload import Defaults, Formats, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Advice(OneFile, Sourced):
     threshold_step: Positive
     sure: Longer
     legible_share: Fraction
+    usual_limits: Limits
     stable_utilisation: Fraction
     times_alone: tuple[Positive, ...]
     spare: Positive

@@ -42,6 +42,7 @@ LATENCIES: tuple[Metric, ...] = get_args(Metric)
 ONE_LATENCY = "latency"  # of a request with a single result: there is no first token before it
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
+Aim = Literal[Objective, "request-cost"]  # the last where slower GPUs serve fewer requests of the same people in flight
 # How far the search for layouts goes: group sizes within a node; also pipelines; every size that divides the model.
 Reach = Literal["usual", "pipelines", "all"]
 # The task of a request, in vLLM's words. All tasks except `generate` pool the states of a prompt and return no tokens.

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from sizing import ask
+from sizing import ask, cost
 from sizing.answers.compare import compare, place
 from sizing.answers.estimate import answer, estimate, surely_answered
 from sizing.cli.main import run
 from sizing.question.question import load_data
-from sizing.report.parts.layouts import Hourly
 from sizing.specs.bands import USUAL, Confidence
 
 
@@ -94,14 +93,34 @@ def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
     assert first.surely is not None and (first.surely.usd_per_hour or 0) > (first.surer.sure.usd_per_hour or 0)
 
 
-@pytest.mark.parametrize("command", ["estimate", "compare"])
-def test_a_slow_gpu_is_not_cheap_by_the_request(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_gpu_is_not_cheap_by_the_request() -> None:
     """Without a limit, L4 cost less an hour than an H100 and serve fewer of the same requests in flight; a limit ends that."""
-    assert Hourly("L4", 8, 0.00729 / 8, 5.65).usd_per_1k_requests == pytest.approx(215.3, abs=0.1)
-    asked = (command, "-m", "llama-3.1-8b", "-g", "l4,h100-sxm", "--isl", "8000", "--osl", "200", "--no-verify")
-    for limit, said in (((), True), (("--e2e", "60s"), False)):
-        assert run([*asked, "--concurrency", "4", *limit]) == 0
-        assert ("per 1,000 requests H100 SXM 80GB is cheaper" in " ".join(capsys.readouterr().out.split())) == said
+    both = ["l4", "h100-sxm"]
+    for limit, first in ((None, "h100-sxm"), ("60s", "l4")):
+        question = ask(model="llama-3.1-8b", gpu=both, isl=8000, osl=200, concurrency=4, e2e=limit)
+        found = [outcome.answer for outcome in compare(question, simulated=False)]
+        aim = question.rules.objective
+        best, other = sorted(found, key=lambda each: place(each, aim))
+        assert best is not None and other is not None and best.pool.replica.gpu_type.id == first
+        free = estimate(question, simulated=False, relaxed=False)
+        assert free.best is not None and free.best.pool.replica.gpu_type.id == first
+        if limit is None:
+            assert aim == "request-cost"
+            assert best.usd_per_hour / best.requests_per_s < other.usd_per_hour / other.requests_per_s  # type: ignore[operator]
+            assert best.usd_per_hour > other.usd_per_hour  # type: ignore[operator]
+
+
+def test_an_answer_without_a_limit_is_held_against_usual_limits() -> None:
+    """What they take is what the question takes with these limits; an answer that keeps them has nothing beside it."""
+    asked = {"model": "llama-3.1-8b", "gpu": "l4", "isl": 8000, "osl": 200, "rps": 1}
+    free = estimate(ask(**asked), simulated=False)
+    limited = estimate(ask(**asked, ttft="p95:1s", itl="50ms"), simulated=False).answer
+    assert free.usual is not None and free.usual.answer == limited
+    (compared,) = compare(ask(**asked), simulated=False)
+    assert compared.usual == free.usual and cost(ask(**asked), simulated=False).usual == free.usual
+    assert estimate(ask("chat", gpu="h100-sxm"), simulated=False).usual is None
+    kept = ask(model="llama-3.1-8b", gpu="h100-sxm", isl=100, osl=100, rps=1)
+    assert estimate(kept, simulated=False).usual is None
 
 
 def test_a_budget_too_small_names_the_same_count_in_both_commands(capsys: pytest.CaptureFixture[str]) -> None:

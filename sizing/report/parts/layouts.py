@@ -10,21 +10,21 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.advice import UNSURE
-from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.answer import Answer, Outcome, Pool, Usual
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
-from sizing.formats.words import milliseconds, money, plural, rounded_usd
+from sizing.formats.words import milliseconds, money, number, plural
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import Inputs, is_limited, is_rate, limits_in_ms, of_replica
+from sizing.report.parts.question import LimitsInMs, limits_in_ms, limits_in_words, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
-from sizing.specs.units import MILLI, SECONDS_PER_HOUR
+from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
@@ -324,33 +324,29 @@ def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
     return filled(FewerGpus, figures_by_name(other, outcome.question), asks=asks)
 
 
-class Hourly(NamedTuple):
-    """A choice: its GPUs, the rate that each serves, and what they cost; None where a figure is not known."""
+class AtUsualLimits(NamedTuple):
+    """What serves the demand within the usual limits of a chat, by the closed form; null figures where no layout keeps them."""
 
-    gpu: str
-    gpus: int | None
-    requests_per_s_per_gpu: float | None
-    usd_per_hour: float | None
+    limits: LimitsInMs
+    gpu: str | None = None
+    gpus: int | None = None
+    layout: str | None = None
+    requests_per_s: float | None = None
+    usd_per_hour: float | None = None
 
-    @property
-    def usd_per_1k_requests(self) -> float:
-        """What 1,000 requests cost; infinite where a figure is not known."""
-        per_s = (self.gpus or 0) * (self.requests_per_s_per_gpu or 0.0)
-        return (
-            math.inf if self.usd_per_hour is None or not per_s else self.usd_per_hour / per_s / SECONDS_PER_HOUR * 1000
-        )
+    def line(self, *, demanded: bool) -> Line:
+        """Write the GPUs that the limits take; without a demand, the rate of those given."""
+        what = f"{limits_in_words(self.limits)}, as in a chat"
+        if self.gpus is None or self.layout is None:
+            return Line(f"No layout keeps the usual limits: {what}")
+        size = f"about {headline(self.gpus, self.gpu, self.layout, self.usd_per_hour)}"
+        served = size if demanded else f"{number(self.requests_per_s)} requests/s as {self.layout}"
+        return Line(f"With usual limits ({what}): {served}")
 
 
-def cheaper_by_request(first: object, found: Iterable[object], i: Inputs) -> Iterator[Line]:
-    """Yield the GPU type that serves a request at less than the best one, where nothing says how fast it must be.
-
-    Without a limit, people or requests in flight wait as long as a GPU takes: a slow one costs little an hour and serves few.
-    """
-    best, of_type = filled(Hourly, first), dict[str, Hourly]()
-    for each in found:  # the first of each type is its best
-        of_type.setdefault((other := filled(Hourly, each)).gpu, other)
-    least = min(of_type.values(), key=lambda each: each.usd_per_1k_requests, default=best)
-    less, usd = least.usd_per_1k_requests, best.usd_per_1k_requests
-    if least.gpu != best.gpu and less < usd < math.inf and not is_limited(i.limits) and not is_rate(i.demand):
-        is_less = f"{least.gpu} is cheaper ({rounded_usd(less)} against {rounded_usd(usd)})"
-        yield Line(f"Without a limit, slower GPUs serve fewer requests: per 1,000 requests {is_less}")
+def at_usual_limits(found: Usual | None, question: Question) -> AtUsualLimits | None:
+    """The record of an answer at usual limits."""
+    if found is None:
+        return None
+    figures = {} if found.answer is None else figures_by_name(found.answer, question)
+    return filled(AtUsualLimits, figures, AtUsualLimits(limits_in_ms(found.limits)))

@@ -9,6 +9,7 @@ from sizing.answers.answer import Answer
 from sizing.catalog.prices import providers_offers, typical_offer, usd_per_gpu_hour
 from sizing.formats.view import Line
 from sizing.formats.words import money, plural
+from sizing.question.question import Question
 from sizing.report.parts.screen import DIM
 
 MOST_NAMED = 3  # providers on a screen; JSON has them all
@@ -78,8 +79,13 @@ class PriceOrder(NamedTuple):
         return Line("; ".join(("of different providers", *above, *parts)), LABEL, DIM)
 
 
-def price_order(answers: Iterable[Answer]) -> PriceOrder | None:
-    """The order of the GPU types of answers by price; None unless typical prices of several providers or dates are compared."""
+def price_order(answers: Iterable[Answer], question: Question) -> PriceOrder | None:
+    """The order of the GPU types of answers by price; None unless typical prices of several providers or dates are compared.
+
+    Where the order is by the cost of a request, prices by the hour do not say it.
+    """
+    if question.rules.objective == "request-cost":
+        return None
     of_type: dict[str, Answer] = {}
     for each in answers:
         if not each.separate and each.usd_per_hour is not None and each.pool.replica.gpu_type.price_providers:

@@ -29,7 +29,12 @@ LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the dem
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
 KEEP = {LIMITS_HOLD: "keep the limits", RATE_KEPT: "keep the rate", SERVED: "serve the demand"}
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
-OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
+OBJECTIVES = {
+    "gpus": "fewest GPUs",
+    "cost": "lowest cost",
+    "request-cost": "lowest cost per request",
+    "energy": "lowest power",
+}
 ASSUMED = 9  # the rank among spare lines of what is assumed
 MOST_LINES = 3  # for each of: alternatives, refusals
 MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
