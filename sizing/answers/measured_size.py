@@ -44,7 +44,8 @@ class MeasuredSize:
 
     `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is
     what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number with the
-    other arrivals: closed loop in place of random, or the reverse; None without an answer, and for rows measured at a rate.
+    other arrivals, closed loop in place of random or the reverse, each with `other_most` requests/s; None without an answer, and
+    for rows measured at a rate.
     """
 
     line: CurveLine
@@ -55,6 +56,7 @@ class MeasuredSize:
     by_flight: bool
     binds: str
     other_replicas: int | None = None
+    other_most: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -110,7 +112,8 @@ def measured_sizes(
         assert load is not None
         by_flight = asked[closed].concurrency is not None
         bound = most.in_flight if by_flight else most.requests_per_s
-        found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, counts.get(not closed)))
+        other = None if (others := counts.get(not closed)) is None else ways[not closed].requests_per_s
+        found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, others, other))
     return tuple(sorted(found, key=lambda each: (each.gpus, -each.most))), tuple(short)
 
 

@@ -268,6 +268,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         bands=bands(runs, found),
         points=len(cases),
         settings=_settings(cases),
+        closed_loop=any(case.row.mode == "closed_loop" for case in cases),
         source=source,
         date=today().isoformat(),
     )

@@ -46,6 +46,7 @@ from sizing.question.ask import MeasuredQuestion
 from sizing.report.parts import screen, ways
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.growth import growth_lines
+from sizing.report.parts.layouts import headline
 from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
@@ -57,7 +58,7 @@ class MeasuredDeployment(NamedTuple):
     """The answer: GPUs, replicas and the measured layout.
 
     `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
-    is null for rows at random arrivals. `cache_holds` is the number of requests of mean length that the KV cache of a replica
+    is null for rows at random arrivals, and `other_most` the most requests/s of a replica then. `cache_holds` is the number of requests of mean length that the KV cache of a replica
     holds, where its log says so, and `cache_over_predicted` its tokens over the predicted ones. `ran_with` is what the rows ran with besides, as drafts, where they say so.
     `sent` says how arrivals at a rate were not random.
     """
@@ -78,6 +79,7 @@ class MeasuredDeployment(NamedTuple):
     cache_over_predicted: float | None
     ran_with: str | None = None
     sent: str | None = None
+    other_most: float | None = None
 
 
 class MeasuredLoad(NamedTuple):
@@ -292,17 +294,16 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     if deployment is None or load is None:
         yield Prose((Line(f"{answer.limiting}"),), "Not feasible on the measured replicas")
         return
-    price = "" if deployment.usd_per_hour is None else f", {money(deployment.usd_per_hour)}/h"
     nodes = "" if deployment.nodes is None else f" on {plural(deployment.nodes, 'node')}"
-    layout = f"{plural(deployment.replicas, 'replica')} x {deployment.layout}"
-    yield Prose((Line("By measurements alone"),), f"{deployment.gpus:,} x {deployment.gpu} = {layout}{nodes}{price}")
+    layout = f"{plural(deployment.replicas, 'replica')} x {deployment.layout}{nodes}"
+    size = headline(deployment.gpus, deployment.gpu, layout, deployment.usd_per_hour)
+    yield Prose((Line("By measurements alone"),), size)
     stated = screen.latencies(
         lambda name, statistic: answer.latency.get(name, {}).get(statistic), inputs["limits"], binding=load.binds
     )
     yield screen.figures(stated, "measured", banded=False)
     arrivals = inputs["arrivals"]
-    other = "random arrivals" if arrivals == CLOSED else "a closed loop"
-    beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
+    beside = [] if deployment.other_gpus is None else [_otherwise(deployment, inputs["max_utilisation"], arrivals)]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
     ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals, load.most_unit)
     thinking = f" who think {number(inputs['think_time_s'])} s" if inputs["demand_unit"] == "users" else ""
@@ -317,6 +318,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
             Line("; ".join([demand, *beside]), "Demand"),
             Line(each + ran_with, "Replica"),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
+            *labelled("Waves", _waves(load, arrivals, deployment.arrivals)),
             *labelled("Lighter", _lighter(load)),
             *labelled("Cache", _cache(deployment, load)),
             Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
@@ -335,9 +337,8 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
 
 def _plan(plan: MeasuredReserve) -> Iterator[Line]:
     """Yield the GPUs of a plan, and its growth."""
-    price = "" if plan.usd_per_hour is None else f", {money(plan.usd_per_hour)}/h"
-    layout = f"{plural(plan.replicas, 'replica')} x {plan.layout}"
-    yield Line(f"{plan.gpus:,} x {plan.gpu} = {layout} on {plural(plan.nodes, 'node')}{price}", "Plan")
+    layout = f"{plural(plan.replicas, 'replica')} x {plan.layout} on {plural(plan.nodes, 'node')}"
+    yield Line(headline(plan.gpus, plan.gpu, layout, plan.usd_per_hour), "Plan")
     yield Line(
         f"{plural(plan.base_replicas, 'replica')} for the peak, {plan.reserve_replicas:,} in reserve", "Replicas"
     )
@@ -358,6 +359,23 @@ def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
     unused = rows - deployment.rows
     others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
     return f"{plural(deployment.rows, 'row')} {how}{others}"
+
+
+def _otherwise(deployment: MeasuredDeployment, utilisation: float, arrivals: str) -> str:
+    """The GPUs with the other arrivals, and the load of a replica that they follow from."""
+    count, each = plural(deployment.other_gpus or 0, "GPU"), f"at most {number(deployment.other_most)} a replica"
+    if arrivals == CLOSED:
+        return f"{count} with random arrivals, {each}"
+    return (
+        f"{count} with a closed loop, {each}: {percent(utilisation)} of the rate of the heaviest row within the limits"
+    )
+
+
+def _waves(load: MeasuredLoad, wanted: str, measured: str) -> Iterator[str]:
+    """Yield that a closed loop's first tokens come late, where a limit on them binds at random arrivals."""
+    if (wanted, measured) == (RANDOM, CLOSED) and load.binds in ("ttft", "e2e"):
+        waits = "clients of a closed loop send in waves, so its TTFT is longer than at random arrivals"
+        yield f"{waits} and fewer GPUs may do: llmsize calibrate predicts them from the same rows"
 
 
 def _lighter(load: MeasuredLoad) -> Iterator[str]:

@@ -177,7 +177,7 @@ class OwnRuns(Spec):
 
     `compute` and `bandwidth` multiply the rates that kernels reach. `step_us` and `sequence_us` are added to each step and for
     each running sequence (negative: less time). `ranges` are the 8-in-10 ranges of the factors. `bands` are the errors of each
-    run when predicted from the other runs.
+    run when predicted from the other runs. A `closed_loop` kept a number of requests in flight.
     """
 
     engine: Text
@@ -190,6 +190,7 @@ class OwnRuns(Spec):
     bands: tuple[OwnBand, ...] = ()
     points: PositiveInt
     settings: Text
+    closed_loop: Flag = False
     source: Text
     date: Text
 

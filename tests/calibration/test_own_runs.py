@@ -371,7 +371,7 @@ def test_the_file_is_what_was_fitted(mine: Path, found: CalibratedProfile) -> No
     assert (own.compute, own.bandwidth, own.step_us, own.sequence_us) == tuple(
         getattr(found.own, name) for name in FACTORS
     )
-    assert own.source == "own_points.csv" and own.engine_version == "0.19.0" and own.date
+    assert own.closed_loop and own.source == "own_points.csv" and own.engine_version == "0.19.0" and own.date
     base = load_gpu("h100-sxm").spec
     # Measured kernels are found by the GPU's name, which stays.
     assert (gpu.spec.datasheet, gpu.spec.name) == (base.datasheet, base.name)

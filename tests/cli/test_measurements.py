@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +418,17 @@ def test_gpus_with_other_arrivals_are_those_of_a_question_with_them(
     words = ("--from", course, "--ttft", "500ms", "--concurrency", "300")
     random, closed = answer(capsys, *words), answer(capsys, *words, "--closed-loop")
     assert random["deployment"]["other_gpus"] == closed["deployment"]["gpus"]
+
+
+def test_gpus_with_other_arrivals_follow_from_the_load_of_a_replica(
+    course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = answer(capsys, "--from", course, "--ttft", "300ms", "--rps", "200")["deployment"]
+    assert of["other_gpus"] == of["gpus_per_replica"] * math.ceil(200 / of["other_most"])
+    run(["estimate", "--from", course, "--ttft", "300ms", "--rps", "200"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "80 % of the rate of the heaviest row within the limits" in told and "$" in told and "a month" in told
+    assert "TTFT is longer than at random arrivals" in told  # the rows are of a closed loop
 
 
 def test_a_workload_that_leaves_no_row_is_named(course: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,9 @@ UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
 
 LEFT_OUT = "left out of the workload"  # what it states of its own model, where an option names another
 PRECISION = "precision"  # a format that a GPU cannot multiply
+CLOSED_LOOP = (
+    "random arrivals, whose TTFT is shorter than that of your runs in a closed loop: their clients send in waves"
+)
 
 
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
@@ -184,6 +187,8 @@ def _of_own_runs(gpu: Gpu, title: str, version: str) -> Iterator[Assumption]:
     factors = f"compute x {own.compute:.3g}, bandwidth x {own.bandwidth:.3g}, {own.step_us:+.3g} us a step, {own.sequence_us:+.3g} us a sequence"
     of = f"{own.points} own runs of {own.engine} {own.engine_version}, {own.settings}: {own.source}, {own.date}"
     yield Assumption("own runs", factors, "", "measured", of)
+    if own.closed_loop:
+        yield taken("arrivals of own runs", CLOSED_LOOP, own.source)
     if (other := own.other_version(title, version)) is not None:
         yield taken("own runs of another version", other, own.source)
 

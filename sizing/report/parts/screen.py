@@ -59,6 +59,7 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
     SERVER_LICENCE: "licence {} a GPU",
     "server, uptime": "{} uptime",
     "own runs of another version": "own runs of {}",
+    "arrivals of own runs": "{}",
 }
 HABITS = ("requests per user per day", "active hours", "peak to mean")
 MONEY = (SERVER_PRICE, SERVER_HOSTING, SERVER_LICENCE)  # of a server, written in $; its shares in %
