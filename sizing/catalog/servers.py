@@ -92,7 +92,10 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     """
     file = str(own.path)
     if own.spec.gpu is not None and own.spec.gpu != gpu_id:
-        message, allowed = f"the server holds {own.spec.gpu} GPUs, not {gpu_id}", f"-g {own.spec.gpu}"
+        message, allowed = (
+            f"the server holds {own.spec.gpu} GPUs, not {gpu_id}",
+            f"-g {own.spec.gpu}, or a file with your price of a server of {gpu_id}",
+        )
         raise InputError(message, file=file, line=own.lines.get("gpu"), field="gpu", allowed=allowed)
     numbers = _numbers(own, ready_for(gpu_id))
     if "gpus" not in numbers:

@@ -92,16 +92,25 @@ def ways_of(values: Mapping[str, Any]) -> Ways:
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check
 
-    own = Part(lambda: load_server(values["own"]) if values["own"] is not None else None, _of_own)
+    own = Part(lambda: tuple(map(load_server, _names(values["own"]))), _of_own)
     clouds = Part(lambda: _clouds(values["cloud"]))
-    api, split = Part(lambda: _api(values["api"])), Part(lambda: _split(values["split"]))
+    api, split = Part(lambda: _apis(values["api"])), Part(lambda: _split(values["split"]))
     check(own, clouds, api, split)
     at_price = values["price"] is not None or values["provider"] is not None
     return Ways(own.value, clouds.value, api.value, split.value, at_price=at_price)
 
 
+def _names(text: str | None) -> list[str]:
+    return [] if text is None else list(dict.fromkeys(comma_separated(text) or [text]))
+
+
 def _of_own(fault: Fault) -> Fault:
-    """Add the option to a fault without a place in a file."""
+    """Add the option to a fault without a place in a file, and to an unknown name those that are known."""
+    from sizing.catalog.servers import SHELF
+
+    if fault.message.startswith("unknown"):
+        known = f"{', '.join(SHELF.ids)}, or a file of your own with gpu and price_usd (docs/plan-and-cost.md)"
+        fault = replace(fault, allowed=known)
     return replace(fault, field=fault.field or "--own") if fault.file is None or fault.line is None else fault
 
 
@@ -117,27 +126,33 @@ def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _api(text: str | None) -> ApiPrices | None:
+def _apis(text: str | None) -> tuple[ApiPrices, ...]:
+    """Each API of a list with commas: PROVIDER:MODEL, or two prices."""
+    parts = iter(part.strip() for part in (text or "").split(","))
+    found = [_listed(part) if ":" in part else _stated(part, next(parts, None)) for part in parts if text is not None]
+    return tuple(dict.fromkeys(found))
+
+
+def _listed(text: str) -> ApiPrices:
     from sizing.catalog.prices import age_words, api_offer, today
     from sizing.planning.offers import ApiPrices
 
-    if text is None:
-        return None
-    provider, named, model = (part.strip() for part in text.partition(":"))
-    if named and "," in model:
-        raise InputError("names several APIs", field="--api", allowed="one API, with a run of cost for each")
-    if named:
-        offer = api_offer(provider, model, field="--api")
-        of, age = offer.model, age_words(offer.date, today())
-        sure = ", ".join(part for part in (f"confidence {of.confidence}", of.note, age) if part)
-        title = f"{offer.provider} {of.model} at ${of.input:g} / ${of.output:g}"
-        return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})", of.model)
+    offer = api_offer(*(part.strip() for part in text.split(":", 1)), field="--api")
+    of, age = offer.model, age_words(offer.date, today())
+    sure = ", ".join(part for part in (f"confidence {of.confidence}", of.note, age) if part)
+    title = f"{offer.provider} {of.model} at ${of.input:g} / ${of.output:g}"
+    return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})", of.model)
+
+
+def _stated(first: str, second: str | None) -> ApiPrices:
+    from sizing.planning.offers import ApiPrices
+
+    text = first if second is None else f"{first},{second}"
     if not any(letter.isdigit() for letter in text):
         allowed = "PROVIDER:MODEL, as deepseek:deepseek-v3.2 (llmsize prices)"
         raise InputError(f"{text!r} names no model", field="--api", allowed=allowed)
     least, most = LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION
-    found = [_number(part, least, most) for part in text.split(",")]
-    usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)
+    usd_in, usd_out = (_number(part or "", least, most) for part in (first, second))
     if not usd_in + usd_out > 0:
         allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, or PROVIDER:MODEL (llmsize prices), each from {least:g} to {most:,.0f}, or one of them 0"
         raise InputError(f"{text!r} is not two prices", field="--api", allowed=allowed)

@@ -98,9 +98,9 @@ PLAN_OPTIONS = (
     Field("plot", TEXT, ("--plot",), "Draw load and capacity over the hours into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 COST_OPTIONS = (
-    Field("own", TEXT, ("--own",), "Buy servers: hgx-h100, dgx-h100, hgx-h200, or a file that states price, power, hosting and so on.", WAYS_TO_PAY),
+    Field("own", TEXT, ("--own",), "Buy servers: hgx-h100, dgx-h100, hgx-h200, or a file that states price, power, hosting and so on; several with commas.", WAYS_TO_PAY),
     Field("cloud", TEXT, ("--cloud",), "Rent from these providers: aws,lambda; on demand, or another kind: nebius:spot.", WAYS_TO_PAY),
-    Field("api", TEXT, ("--api",), "Use one API: its $ per million input and output tokens, as 1.0,3.0; or a listed price, as deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
+    Field("api", TEXT, ("--api",), "Use an API: its $ per million input and output tokens, as 1.0,3.0; or a listed price, as deepseek:deepseek-v3.2 (llmsize prices); several with commas.", WAYS_TO_PAY),
     Field("split", TEXT, ("--split",), "How to divide the cost of a request between input and output: price of an output token divided by that of an input token (3), or time. Default: the API's ratio, else time.", WAYS_TO_PAY),
     Field("plot", TEXT, ("--plot",), "Draw the yearly cost against requests a day into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
 )  # fmt: skip

@@ -36,14 +36,14 @@ BY_GPU = "GPUs are rented one by one, as llmsize estimate counts them"
 
 
 class Ways(NamedTuple):
-    """The ways to pay that `cost` compares: an owned server, rented GPUs by (provider, kind), and an API.
+    """The ways to pay that `cost` compares: owned servers, rented GPUs by (provider, kind), and APIs, each any number.
 
-    `at_price` adds rented GPUs at the planning price of their type, which is also there where no provider is named. With `split` None, the cost is split by the API's prices, or by time where no API is named.
+    `at_price` adds rented GPUs at the planning price of their type, which is also there where no provider is named. With `split` None, the cost is split by the first API's prices, or by time where no API is named.
     """
 
-    own: OwnFile | None = None
+    own: tuple[OwnFile, ...] = ()
     clouds: tuple[tuple[str, str], ...] = ()
-    api: ApiPrices | None = None
+    api: tuple[ApiPrices, ...] = ()
     split: Split | None = None
     at_price: bool = False
 
@@ -51,7 +51,9 @@ class Ways(NamedTuple):
 def check_ways(ways: Ways) -> None:
     """Raise InputError with every field of `ways` that has a wrong type or value."""
     if not isinstance(ways, Ways):
-        allowed = "Ways(own=load_server('hgx-h100'), clouds=(('aws', 'on-demand'),), api=ApiPrices(...)), each optional"
+        allowed = (
+            "Ways(own=(load_server('hgx-h100'),), clouds=(('aws', 'on-demand'),), api=(ApiPrices(...),)), each optional"
+        )
         raise InputError(f"{ways!r} is not allowed", field="ways", allowed=allowed)
     faults = [
         Fault(f"{pair!r} is not allowed", field="clouds", allowed="(provider, kind), as ('aws', 'on-demand')")
@@ -59,9 +61,9 @@ def check_ways(ways: Ways) -> None:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(word, str) for word in pair))
     ]
     for name, kind in (("own", OwnFile), ("api", ApiPrices)):
-        value = getattr(ways, name)
-        if value is not None and not isinstance(value, kind):
-            faults.append(Fault(f"{value!r} is not allowed", field=name, allowed=f"{kind.__name__}, or None"))
+        values = getattr(ways, name)
+        if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            faults.append(Fault(f"{values!r} is not allowed", field=name, allowed=f"a tuple of {kind.__name__}"))
     split = ways.split
     if split is not None and split != BY_TIME and (isinstance(split, str) or not 0 <= split < float("inf")):
         faults.append(Fault(f"{split!r} is not allowed", field="split", allowed=f"{BY_TIME}, or a number from 0 on"))
@@ -83,7 +85,7 @@ class Rental(NamedTuple):
 class Prices(NamedTuple):
     """The prices of own servers and rented GPUs of one type."""
 
-    own: CompleteServer | None
+    own: tuple[CompleteServer, ...]
     rentals: tuple[Rental, ...]
 
 
@@ -119,6 +121,10 @@ class Deployed(NamedTuple):
     usage: Usage
     options: tuple[CostOption, ...]
     band: Band | None
+
+    def server_of(self, option: CostOption) -> CompleteServer | None:
+        """The owned server of a way to pay; None for the others."""
+        return next((each for each in self.priced.prices.own if (option.kind, option.sku) == ("own", each.title)), None)
 
 
 class BreakEven(NamedTuple):
@@ -194,14 +200,18 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     ['Lambda', 'Lambda, following the load']
     """
     check_ways(ways)
+    held = {gpu_type.id for alone in _alone(question) for gpu_type in _types(alone)}
+    for file in ways.own:
+        if len(ways.own) > 1 and file.spec.gpu not in (None, *held):
+            servers.resolve(file, *next((each.id, each.gpu) for alone in _alone(question) for each in _types(alone)))
     data = load_data()
     prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:
         raise unpriced[0][1]
     unowned: list[tuple[Question, InputError]] = []
-    if ways.own is not None and unpriced:  # rented, the sized answer of another type may cost less than an owned server
+    if ways.own and unpriced:  # rented, the sized answer of another type may cost less than an owned server
         unowned = unpriced
-        rentable, unpriced = _each([alone for alone, _ in unpriced], partial(_prices, ways._replace(own=None)))
+        rentable, unpriced = _each([alone for alone, _ in unpriced], partial(_prices, ways._replace(own=())))
         prices += rentable
         unowned = [each for each in unowned if any(each[0] is alone for alone, _ in rentable)]
     priced = [Priced(alone, answer(alone, data, simulated=simulated), found) for alone, found in prices]
@@ -216,9 +226,9 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         raise InputError(fault for _, error in too_small for fault in error.faults)
     deployed = sorted((each for _, each in sized), key=_usd_per_1k)
     options = [option for each in deployed for option in each.options]
-    if deployed and ways.api is not None:
+    if deployed:
         model = deployed[0].priced.outcome.question.service.model.name
-        options.append(api(deployed[0].usage, ways.api)._replace(note=ways.api.other_model(model)))
+        options += [api(deployed[0].usage, each)._replace(note=each.other_model(model)) for each in ways.api]
     return Bill(
         ways=ways,
         split=split,
@@ -273,7 +283,7 @@ def _prices(ways: Ways, question: Question) -> Prices:
     raise_any([Fault(what, field=field, allowed=allowed) for field in wrong])
     for each in (one, *others):
         prices_of(Ways(), each)
-    return Prices(None, ())
+    return Prices((), ())
 
 
 def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
@@ -296,28 +306,26 @@ def split_of(ways: Ways) -> Split:
     """The split between input and output: as stated, else by the API's prices, else by time."""
     if ways.split is not None:
         return ways.split
-    return ways.api.usd_out / ways.api.usd_in if ways.api is not None and ways.api.usd_in > 0 else BY_TIME
+    return ways.api[0].usd_out / ways.api[0].usd_in if ways.api and ways.api[0].usd_in > 0 else BY_TIME
 
 
 def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
-    """The prices for one type of GPU; its planning price where `ways` names no provider.
+    """The prices for one type of GPU; its planning price where `ways` names no provider. Of several servers those that hold it count.
 
     Raises InputError for an unknown provider, a server with other GPUs, and a type without any price.
     """
-    found, wrong = _each(
-        [] if ways.own is None else [ways.own], lambda file: servers.resolve(file, gpu_type.id, gpu_type.gpu)
-    )
+    mine = [file for file in ways.own if file.spec.gpu in (None, gpu_type.id)]
+    found, wrong = _each(mine or ways.own, lambda file: servers.resolve(file, gpu_type.id, gpu_type.gpu))
     offered, unknown = _each(ways.clouds, partial(_rental, gpu_type))
     if wrong or unknown:
         raise InputError(fault for _, error in (*wrong, *unknown) for fault in error.faults)
-    server = found[0][1] if found else None
     rentals = tuple(rental for _, rental in offered)
     if ways.at_price or (not rentals and gpu_type.usd_per_gpu_hour is not None):
         rentals = (_at_price(gpu_type), *rentals)
-    if server is None and not rentals and ways.api is None:
+    if not found and not rentals and not ways.api:
         message = f"no price of {gpu_type.gpu.name} is known"
         raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
-    return Prices(server, rentals)
+    return Prices(tuple(server for _, server in found), rentals)
 
 
 def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
@@ -359,7 +367,7 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     usage = usage_of(best, question, question.origin.workload.planning, split)
     mark, prices = f" ({usage.gpu})" if several else "", priced.prices
     if len(_types(question)) > 1:
-        prices = Prices(None, (_at_both_prices(best),))
+        prices = Prices((), (_at_both_prices(best),))
     options = tuple(
         option._replace(name=option.name + mark)
         for option in options_of_type(prices, usage, best.decode.replica.gpu_type.gpu)
@@ -382,8 +390,8 @@ def _surely(split: Split, deployed: Deployed) -> CostOption | None:
 
 def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
     """Yield the ways to pay for a usage of one type of GPU."""
-    if prices.own is not None:
-        yield own(usage, prices.own, gpu)
+    for server in prices.own:
+        yield own(usage, server, gpu)
     for rental in prices.rentals:
         by_gpu = rental.source is not None
         for option in rented(usage, rental.offers, gpu, rental.name, rental.contract, by_gpu=by_gpu):
@@ -474,8 +482,8 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
     """
     if option.gpus is None or option.units is None:
         return None
-    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.decode.replica.gpu_type.gpu
-    if option.kind == "own" and server is not None:
+    usage, server, gpu = deployed.usage, deployed.server_of(option), deployed.best.decode.replica.gpu_type.gpu
+    if server is not None:
         stated = server.numbers.get("server_power_w")
         idle, pue, uptime = (server.value(name) for name in ("idle_share", "pue", "uptime"))
         full_w = option.units * own_server(server, gpu).power_w

@@ -111,8 +111,8 @@ def bill(
             found += [option._replace(name=option.name + mark) for option in options]
         except InputError as error:
             faults += error.faults
-        if ways.api is not None and size is next(iter(taken.values())):
-            found.append(api(usage, ways.api))
+        if size is next(iter(taken.values())):
+            found += [api(usage, each) for each in ways.api]
     if not found:
         raise InputError(faults)
     return tuple(sorted(found, key=lambda option: option.usd_per_year))

@@ -62,13 +62,15 @@ NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
 
 class CostInputs(NamedTuple):
-    """The resolved inputs of a bill: the question, and the ways to pay."""
+    """The resolved inputs of a bill: the question, and the ways to pay; servers and APIs after the first are the others."""
 
     of_question: Inputs
     own: dict[str, Any] | None
     cloud: tuple[dict[str, Any], ...]
     api: dict[str, float] | None
     split: str | float | None
+    own_others: tuple[dict[str, Any], ...] = ()
+    api_others: tuple[dict[str, float], ...] = ()
 
 
 class SureCost(NamedTuple):
@@ -183,14 +185,14 @@ def _sure(bill: Bill) -> SureCost | None:
 
 
 def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
-    server, prices = next((each.prices.own for each in bill.priced if each.prices.own), None), bill.ways.api
-    return CostInputs(
-        of_question,
-        own={"title": server.title, **{k: v.value for k, v in server.numbers.items()}} if server else None,
-        cloud=tuple({"name": rental.name, "contract": rental.contract} for rental in first.prices.rentals),
-        api={"usd_per_million_input": prices.usd_in, "usd_per_million_output": prices.usd_out} if prices else None,
-        split=bill.ways.split,
+    servers = {server.title: server.numbers for each in bill.priced for server in each.prices.own}
+    own = tuple({"title": title, **{k: v.value for k, v in held.items()}} for title, held in servers.items())
+    api = tuple(
+        {"usd_per_million_input": each.usd_in, "usd_per_million_output": each.usd_out} for each in bill.ways.api
     )
+    cloud = tuple({"name": rental.name, "contract": rental.contract} for rental in first.prices.rentals)
+    first_of = next(iter(own), None), cloud, next(iter(api), None)
+    return CostInputs(of_question, *first_of, bill.ways.split, own[1:], api[1:])
 
 
 def _problems(bill: Bill) -> Iterator[str]:
@@ -208,7 +210,13 @@ def _problems(bill: Bill) -> Iterator[str]:
 def _split(bill: Bill) -> str:
     if bill.split == BY_TIME:
         return BY_POOL if bill.deployed[0].best.separate else "by the time of prefill and of decode, as predicted"
-    source = "as asked" if bill.ways.split is not None else "as the API charges"
+    source = (
+        "as asked"
+        if bill.ways.split is not None
+        else "as the API charges"
+        if len(bill.ways.api) == 1
+        else "as the first API charges"
+    )
     return f"an output token costs {bill.split:.4g} times an input token, {source}"
 
 

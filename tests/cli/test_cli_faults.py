@@ -485,9 +485,3 @@ def test_a_way_to_pay_that_is_given_twice_is_refused_by_name(capsys: pytest.Capt
     twice = [word for way in ("--own", "--cloud", "--api") for word in (way, "1,2", way, "1,3")]
     said = faults(capsys, "cost", "chat", "-g", "h100-sxm", *twice)
     assert [line.partition(" is given 2 times")[0] for line in said] == ["--own:", "--cloud:", "--api:"]
-
-
-def test_one_api_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
-    both = "openai:gpt-4o-mini,deepseek:deepseek-v3.2"
-    (said,) = faults(capsys, "cost", "chat", "-g", "h100-sxm", "--api", both)
-    assert said.startswith("--api: names several APIs; allowed: one API")

@@ -497,3 +497,20 @@ def test_a_load_around_the_clock_assumes_no_hours_of_users(capsys: pytest.Captur
     around = {each["what"] for each in asked(capsys, *SMALL, "--rps", "4")["assumptions"]}
     assert not around & {"active hours", "peak to mean"}
     assert "peak to mean" in {each["what"] for each in asked(capsys, *SMALL, "--dau", "20000")["assumptions"]}
+
+
+def test_several_servers_and_apis_are_ways_to_pay(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    """Each has its row at its own price; prices without a name come in pairs."""
+    ways = ("--own", f"hgx-h100,{server}", "--api", "1,3,deepseek:deepseek-v3.2,2,6")
+    found = asked(capsys, *SMALL, "--rps", "0.5", *ways)
+    usd = {option["name"]: option["usd_per_year"] for option in found["options"] if option["kind"] != "cloud"}
+    assert list(usd)[:3] == ["own (HGX H100)", "own (server.yaml)", "API at $1 / $3"]
+    assert usd["API at $2 / $6"] == pytest.approx(2 * usd["API at $1 / $3"])
+    assert [each["usd_per_million_output"] for each in found["inputs"]["api_others"]] == [0.4, 6.0]
+    assert found["inputs"]["own"]["title"] == "HGX H100" and found["inputs"]["own_others"][0]["price_usd"] == 320_000
+
+
+def test_an_unknown_server_names_those_that_are_known_and_what_a_file_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cost", *SMALL, "--rps", "0.5", "--own", "hgx-b200"]) == 2
+    said = capsys.readouterr().err
+    assert "unknown server 'hgx-b200'; allowed: dgx-h100, hgx-h100, hgx-h200, or a file" in said and "price_usd" in said

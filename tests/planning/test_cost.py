@@ -452,7 +452,7 @@ def test_renting_the_sized_answer_is_always_a_way_to_pay() -> None:
     asked = {"model": "llama-3.1-8b", "isl": 500, "osl": 100, "dau": 30_000, "gpu": ["h100-sxm", "mi300x"]}
     question = ask(**asked)
     api = ApiPrices(9.0, 9.0, "API", "as asked", "as asked")
-    bill = bill_of(question, Ways(own=servers.load_server("hgx-h100"), api=api), simulated=False)
+    bill = bill_of(question, Ways(own=(servers.load_server("hgx-h100"),), api=(api,)), simulated=False)
     best = estimate(question, simulated=False).answer
     assert best is not None and best.usd_per_hour is not None
     rented = {

@@ -32,7 +32,7 @@ def test_a_plan_is_made_of_a_question_and_rules() -> None:
 
 
 def test_a_bill_is_made_of_a_question_and_ways_to_pay() -> None:
-    found = cost(question(requests_per_s=40), Ways(api=API), simulated=False)
+    found = cost(question(requests_per_s=40), Ways(api=(API,)), simulated=False)
     rented, api = found.options
     assert (rented.kind, api.kind) == ("cloud", "api")
     (pair,) = found.break_even

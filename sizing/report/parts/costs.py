@@ -63,7 +63,7 @@ def _load(deployed: Deployed, *, several: bool) -> Iterator[Explanation]:
 
 
 def _option(option: CostOption, deployed: Deployed) -> Iterator[Explanation]:
-    usage, server = deployed.usage, deployed.priced.prices.own
+    usage, server = deployed.usage, deployed.server_of(option)
     formula, values = _year(option, usage)
     yield Explanation("$ a year", option.usd_per_year, "$", "derived", formula, values, option.source, option.name)
     if option.parts_usd_per_year is not None and server is not None:
@@ -148,8 +148,7 @@ def assumptions(bill: Bill) -> Iterator[Assumption]:
         if option.kind == "cloud":
             price = option.usd_per_gpu_hour or 0.0
             yield Assumption(f"price, {option.provider}", price, "$ per GPU-hour", "assumed", option.source)
-    prices = bill.ways.api
-    if prices is not None:
+    for prices in bill.ways.api:
         value = f"{prices.usd_in:g} in, {prices.usd_out:g} out"
         yield Assumption("API prices", value, "$ per million tokens", "assumed", prices.source)
 
@@ -172,8 +171,8 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield Assumption(
             "hours at the peak", demanded.habits.peak_hours, "h a day", "assumed", question.origin.defaults.source
         )
-    if deployed.priced.prices.own is not None:
-        yield from _of_server(deployed.priced.prices.own)
+    for server in deployed.priced.prices.own:
+        yield from _of_server(server, len(deployed.priced.prices.own) > 1)
 
 
 def _enters(assumed: Assumption, question: Question, load: LoadKind) -> bool:
@@ -188,7 +187,7 @@ def _enters(assumed: Assumption, question: Question, load: LoadKind) -> bool:
     return by_day or assumed.what != REQUESTS_OF_USER
 
 
-def _of_server(server: CompleteServer) -> Iterator[Assumption]:
+def _of_server(server: CompleteServer, several: bool) -> Iterator[Assumption]:
     """Each number of a server with its source; the power factor is left out where the power is stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:
@@ -197,4 +196,5 @@ def _of_server(server: CompleteServer) -> Iterator[Assumption]:
         for unit in ("_usd", "_per_gpu_year", "_per_year"):
             what = what.replace(unit, "")
         source = f"{basis.source} ({basis.date})"
-        yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)
+        of = server.title if several else "server"
+        yield Assumption(f"{of}, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)
