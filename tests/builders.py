@@ -4,7 +4,6 @@ once.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -20,7 +19,7 @@ from sizing.replica.kernels import Kernels
 from sizing.specs.data import Data
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
-from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, MoeMlp, Quantisation
+from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
 from sizing.specs.workload import Defaults, Formats, Workload
 
 
@@ -187,14 +186,3 @@ def sequence_bytes(
     resolved = settings_for(model, real_gpu(gpu), layout, engine, **changes)
     plan = plan_for(model, real_gpu(gpu), resolved, kv=kv)
     return memory.sequence_bytes(Shard(model, layout, resolved, plan), architecture.whole(model), tokens)
-
-
-def active_parameters(model: Model) -> float:
-    """Number of parameters that multiply one token, embedding and head included, as model cards count them."""
-    idle = 0.0
-    for index, count in Counter(model.layers).items():
-        for mlp in model.kinds[index].mlps:
-            if isinstance(mlp, MoeMlp):
-                experts = architecture.expert_matrices(mlp, model.hidden_size, Layout())
-                idle += count * (1 - mlp.experts_per_token / mlp.experts) * sum(matrix.parameters for matrix in experts)
-    return architecture.parameters(model) - idle

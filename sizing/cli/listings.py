@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from sizing.specs.units import GIGA
+
 if TYPE_CHECKING:
+    from sizing.catalog.models import FoundModel
     from sizing.catalog.shelf import Shelf
     from sizing.report.listings import Listing
     from sizing.specs.gpu import Price
@@ -112,13 +115,23 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
     one, rows = None, tuple[tuple[Any, ...], ...]()
     found, several = _one_or_several(name, models.SHELF, models.load_model) if name else (None, ())
     if found is not None:
-        stated = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else {"config": str(found.path)}
-        one = KnownEntry(found.id, found.path, stated)
+        facts = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else _counted(found)
+        one = KnownEntry(found.id, found.path, facts)
     else:
         known = [(id_, models.load_model(id_).facts) for id_ in several or models.SHELF.ids]
         about = [(id_, f, ", ".join(f.aliases)) for id_, f in known if f]
         rows = tuple((id_, f.parameters_b, f.active_parameters_b, f.name, others) for id_, f, others in about)
     _answer(Listing("models", MODEL_COLUMNS, rows), one, json=json, yaml=yaml)
+
+
+def _counted(found: FoundModel) -> dict[str, Any]:
+    """What a model from a file comes to, counted from its config."""
+    from sizing.model.architecture import active_parameters, cache_bytes_per_token, parameters
+
+    model = found.spec
+    sizes = {"parameters_b": parameters(model) / GIGA, "active_parameters_b": active_parameters(model) / GIGA}
+    counted = {name: float(f"{value:.4g}") for name, value in sizes.items()}
+    return {"config": str(found.path), **counted, "cache_bytes_per_token": cache_bytes_per_token(model)}
 
 
 def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:

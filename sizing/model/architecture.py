@@ -259,6 +259,22 @@ def parameters(model: Model) -> float:
     return sum(matrix.parameters * count for matrix, count in matrices) + model.extra_parameters
 
 
+def active_parameters(model: Model) -> float:
+    """Number of the parameters that one token uses, embedding and head included, as model cards count them."""
+    routed = (mlp for index in model.layers for mlp in model.kinds[index].mlps if isinstance(mlp, MoeMlp))
+    idle = (
+        (1 - mlp.experts_per_token / mlp.experts)
+        * sum(m.parameters for m in expert_matrices(mlp, model.hidden_size, Layout()))
+        for mlp in routed
+    )
+    return parameters(model) - sum(idle)
+
+
+def cache_bytes_per_token(model: Model) -> float:
+    """Bytes that a token adds to the 16-bit caches of all layers while no window is full."""
+    return sum(layer_cache(model.kinds[index], Layout(), 2.0).bytes_per_token for index in model.layers)
+
+
 def is_moe(model: Model) -> bool:
     """Whether any layer routes tokens to experts."""
     return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)

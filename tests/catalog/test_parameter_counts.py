@@ -9,11 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from builders import active_parameters
 from config_builders import CATALOGUE, catalogue, faults, profile, read
 from places import ROOT, SHARED
 
-from sizing.model.architecture import parameters
+from sizing.model.architecture import active_parameters, parameters
 from sizing.specs.errors import InputError
 
 FACTS = SHARED / "facts"
