@@ -15,7 +15,7 @@ from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
 from sizing.launch.expansion import is_unread, with_variables
 from sizing.launch.flags import Dialect, Value, Word
-from sizing.launch.script_text import RECKONED
+from sizing.launch.script_text import RECKONED, RECKONED_TOLD
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
@@ -156,7 +156,9 @@ class _Reader:
             elif self.found.model is None and not (open_ended and not isinstance(scalar(word.text), str)):
                 self.found.model = StatedTerm(word.text, word.line, "model")
             elif not open_ended and word.text.strip():
-                self._fault("is no flag", _Place(word.line, printable(word.text)))
+                self._fault(
+                    RECKONED_TOLD if RECKONED in word.text else "is no flag", _Place(word.line, printable(word.text))
+                )
         for name, text in self.source.variables.items():
             for row in self.dialect.rows:
                 if row.env == name:
@@ -290,13 +292,9 @@ class _Reader:
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
         wanted = _expected(row)
         if wanted is not None and "$" in written:
-            why = (
-                "an expansion that is not read"
-                if is_unread(written, self.source.variables)
-                else "which the file does not state"
-            )
+            why = "an expansion that is not read" if is_unread(written) else "which the file does not state"
             unstated = f"is set by {printable(written)}, {why}"
-            what = "is known only as the script runs" if RECKONED in written else unstated
+            what = RECKONED_TOLD if RECKONED in written else unstated
             self._fault(what, place, wanted[0])
         elif wanted is not None and not wanted[1](value):
             same = (each for each in self.dialect.engine.flags if set(each.flags) & set(row.flags))

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from sizing.launch.answered import Started
-from sizing.launch.shell import ABOUT
+from sizing.launch.script_text import ABOUT
 from sizing.launch.terms import PLACES
 
 FOLD = " \\\n    "

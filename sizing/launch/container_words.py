@@ -70,7 +70,7 @@ def of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault
         for number, each in enumerate(as_list(node.own.get(name))):
             spaced = isinstance(each, str) and bool(set(each) & set(" \n"))  # may be the text of a shell
             for found in () if spaced else VARIABLE.finditer(str(each)):
-                named = found[3] or found[7]
+                named = found[2] or found[6]
                 if found["rule"] or named in variables:
                     what = f"holds {found[0]}, which no shell replaces here"
                     yield Fault(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from sizing.launch.identity import (
     settled_gpu,
 )
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
-from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, several_told, started, unread_script
+from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unfollowed, unread_script
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.served import idle
@@ -103,9 +103,7 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     if " " in path.strip() and not is_file(expanded(path)):
         return _of_script(path, Asked(COMMAND, filled, facts, Path()))
     text, asked = read_text(path, why="no manifest is"), Asked(path, filled, facts)
-    if unit.is_unit(text):
-        return _of_script(unit.as_script(text), asked._replace(folder=Path(path).parent))
-    if _is_script(text, path):
+    if unit.is_unit(text) or _is_script(text, path):
         return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)
     return own if own is not None else _of_manifest(text, asked)
@@ -159,8 +157,10 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
         path = None if Path(name).is_absolute() else folder / name
         return read_text(str(path)) if path is not None and is_file(path) else None
 
-    script = shell.script(text, asked.file, load=load)
+    script = unit.script(text, asked.file, load) if unit.is_unit(text) else shell.script(text, asked.file)
     found = list(_started(script, load))
+    first = [each for each in found if not is_further_node(each)] or found
+    raise_any(unfollowed([each.command for each in first if each.command], asked.file))
     raise_any(fault for each in found for fault in _closed(each, asked))
     for each in found:
         if each.replicas is None and len(found) > 1 and names_cards(each, asked.facts):
@@ -173,7 +173,7 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
-def _started(script: shell.ShellScript, load: shell.Load) -> Iterator[Container]:
+def _started(script: shell.ShellScript, load: Callable[[str], str | None]) -> Iterator[Container]:
     """Yield what the commands of a script start, also by scripts beside it. A fact in a comment holds for the next of them; some hold for all after it."""
     used: set[Word] = set()
     for command in script.commands:
@@ -221,7 +221,7 @@ def _closed(found: Container, asked: Asked) -> Iterator[Fault]:
             yield Fault(what, asked.file, found.lines.get("image"), found.image, allowed)
 
 
-def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
+def _all_of(found: list[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
     """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
     if not found:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
@@ -230,9 +230,8 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     if len(found) > MOST_COMMANDS:
         raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS:,}")
     parts = [Part(partial(_existing, container, asked)) for container in found]
-    runs = Part(lambda: _running(found, parts, asked))
-    check(*parts, runs)
-    found, read_ = [found[at] for at in runs.value], [parts[at].value for at in runs.value]
+    check(*parts)
+    read_ = [part.value for part in parts]
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
     raise_any(shared(uses, asked.file))
     if note := of_profiles(uses):
@@ -251,41 +250,6 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     ]
 
 
-def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked: Asked) -> list[int]:
-    """The numbers of the commands that run together. Of branches of a condition that start the same, only the first counts.
-
-    Raises InputError for branches that start something else, because nothing says which of them runs.
-    """
-    kept, faults = list[int](), list[Fault]()
-    for at, later in enumerate(found):
-        others = [one for one in kept if _excludes(found[one], later)]
-        read_ = [parts[one].value for one in (*others, at) if not parts[one].faults]
-        pools = {each.launched.role for each in read_} == {"prefill", "decode"}  # each on servers of its own
-        if not others or pools or len(read_) <= len(others):  # what is not read has faults of its own
-            kept.append(at)
-        elif len({_alike(each.launched) for each in read_}) > 1:
-            lines = [str(each.lines.get("command")) for each in (found[others[0]], later)]
-            what = f"a condition decides whether the command of line {' or '.join(lines)} runs"
-            if lines[0] == lines[1]:
-                what = f"a condition decides what the command of line {lines[0]} starts"
-            first = found[others[0]].command
-            what += f": {_difference(read_[0].launched, read_[-1].launched)}"
-            what += first.set_apart(later.command) if first and later.command else ""
-            allowed = "the one that runs, in quotes or in a script of its own"
-            faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
-    raise_any(faults)
-    return kept
-
-
-def _difference(one: Launched, other: Launched) -> str:
-    """What differs between two deployments, in words: `tp is 2 or 4`."""
-    sides = ({**each.model_dump(exclude={"serving"}), **each.serving.model_dump()} for each in (one, other))
-    (first, second), apart = sides, ("name", "replicas")
-    unlike = {name: (first[name], second[name]) for name in first if first[name] != second[name] and name not in apart}
-    said = {name: ["unset" if each is None else each for each in pair] for name, pair in unlike.items()}
-    return ", ".join(f"{name} is {a} or {b}" for name, (a, b) in said.items())
-
-
 def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:
     """Those that Compose starts without a profile, with a note on the others; all of them where each has a profile."""
     default = [at for at, each in enumerate(found) if not each.profiles]
@@ -295,10 +259,6 @@ def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[
     note = f"services with a profile do not count, because Compose starts them only by it: {others}"
     kept = [read_[at]._replace(assumed=(*read_[at].assumed, note)) for at in default]
     return [found[at] for at in default], kept
-
-
-def _excludes(one: Container, later: Container) -> bool:
-    return one.command is not None and later.command is not None and one.command.excludes(later.command)
 
 
 def _alike(launched: Launched) -> str:
@@ -429,7 +389,7 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
 def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
-    raise_any((*of_numbers, *several_told(container, asked.file), *args.faults))
+    raise_any((*of_numbers, *args.faults))
 
 
 def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Asked) -> int | None:

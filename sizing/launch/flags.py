@@ -20,10 +20,11 @@ Terms = dict[Term, Value]
 
 
 class Word(NamedTuple):
-    """A word of a command, and its line."""
+    """A word of a command, its line, and whether quotes keep it one word."""
 
     text: str
     line: int | None = None
+    whole: bool = False
 
 
 class Dialect(NamedTuple):

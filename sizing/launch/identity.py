@@ -13,7 +13,7 @@ from sizing.catalog.shelf import is_path
 from sizing.launch.arguments import ReadArgs
 from sizing.launch.flags import Dialect, dialect_of, flags_of
 from sizing.launch.manifests import Container
-from sizing.launch.shell import ABOUT
+from sizing.launch.script_text import ABOUT
 from sizing.launch.starts import image_of
 from sizing.model import settings
 from sizing.model.precision import SIXTEEN_BIT

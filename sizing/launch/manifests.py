@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from sizing.catalog.shelf import only
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
 from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace, scalers_of_chart
@@ -26,7 +27,7 @@ from sizing.launch.container_words import (
     unknown_sizes,
     words_of,
 )
-from sizing.launch.expansion import MOST_HELD, names_in, with_variables
+from sizing.launch.expansion import names_in, with_variables
 from sizing.launch.flags import Word
 from sizing.launch.nodes import (
     MERGE,
@@ -41,8 +42,9 @@ from sizing.launch.nodes import (
     nodes,
     value_at,
 )
+from sizing.launch.script_text import ABOUT
 from sizing.launch.script_text import words as shell_words
-from sizing.launch.shell import ABOUT, ShellCommand
+from sizing.launch.shell import ShellCommand
 from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 from sizing.specs.launch import Charts, LaunchFacts
 
@@ -89,7 +91,7 @@ class Container:
     a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
     `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
     decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
-    that of a script. `entered` says that its image's own command takes its words, and `file` is its file. `several` has the lines of all commands that its own script has, where they differ.
+    that of a script. `entered` says that its image's own command takes its words, and `file` is its file.
     """
 
     name: str
@@ -121,7 +123,6 @@ class Container:
     command: ShellCommand | None = None
     entered: bool = False
     file: str = ""
-    several: tuple[int | None, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -132,7 +133,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     try:
         found, taken = documents(text, file), tuple[str, ...]()
         if _VARIABLE in text and any(_is_composed(each) for each in found):
-            taken = tuple(dict.fromkeys(names_in(text)))
+            taken = tuple(dict.fromkeys(name for name in names_in(text) if not name.isdecimal()))
             found = documents(with_variables(text, compose.environment(Path(file).parent)), file)
     except InputError as error:
         if _TEMPLATED in text:
@@ -282,7 +283,7 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
 def _replaced(text: str, variables: Mapping[str, str]) -> str:
     """A value with the variables before it, as Kubernetes replaces them; itself if that is far too long."""
     full = _REPLACED.sub(lambda part: variables.get(part[1], part[0]), text) if len(text) <= MOST_SHORT else text
-    return full if len(full) <= MOST_HELD else text
+    return full if len(full) <= only(LaunchFacts).script_limits.held else text
 
 
 def _pairs(value: object) -> dict[str, str]:

@@ -1,140 +1,145 @@
-"""Splits the text of a shell script into commands, and these into words with their lines. Heredocs become files."""
+"""Splits the text of a shell script into its commands, and these into words with their lines."""
 
 from __future__ import annotations
 
-import io
 import re
-import shlex
 from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
 
 from sizing.catalog.shelf import only
-from sizing.launch.expansion import NAME, OPERAND, SUM, with_variables
+from sizing.launch.expansion import NAME, OPERAND
 from sizing.launch.flags import Word
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 
-DEFINES = "function"
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
-_TARGET = re.compile(r">\s*([^\s<>|&]+)")
-_OUTPUT = re.compile(rf"\$\((?!{NAME}\))[^()]*\)|`[^`]*`|\$\{{#[^{{}}]*\}}")
-RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
-MOST_INSIDE = 8  # commands whose output is a word of another
-MOST_WORDS = 10_000  # words in a command: far more than a person writes
-_WHOLE_WORD = re.compile(  # what keeps its blanks and signs in one word
-    rf"{SUM}|\$\({NAME}\)|\$\{{{NAME}:?[-=+?]{OPERAND}\}}|(?<=[^\s;|&()])\#"
+RECKONED = "${_}"  # stands for what is not followed inside a word
+RECKONED_TOLD = "is known only as it runs: the output of a command, arithmetic or a specifier, which is not followed"
+ABOUT = "llmsize/"  # prefix of a comment on the next command
+SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
+_OUTPUT = re.compile(rf"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\((?!{NAME}\)|\()[^()]*\)|`[^`]*`|\$\{{#[^{{}}]*\}}")
+_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:\+\+|--|[-+*/%]?=(?!=))")  # ((TP *= 2))
+_PIECE = rf"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?![ \t\r]+(?:\n|\Z)).|\$\({NAME}\)|\$\{{{OPERAND}\}}|\$[^\s'"(]|[^\s'"\\;|&()<>]"""
+_TOKEN = re.compile(
+    rf"""
+    (?P<blank>(?:[ \t\r\f\v]|\\(?:\n|\Z))+) | (?P<comment>\#[^\n]*) | (?P<broken>\\[ \t\r]+(?=\n|\Z))
+  | <<-?[ \t]*(?P<quote>['"]?)(?P<heredoc>\w+)(?P=quote) | \d*[<>]&(?P<joined>[\d-]+) | (?P<redirect>&>>?|\d*(?:<<<|>>|>\||[<>]))
+  | (?P<end>\n|&&|\|\|?|;;?|[&()]) | (?P<word>(?:{_PIECE})+)
+    """,
+    re.VERBOSE | re.DOTALL,
 )
-_KEPT = {ord(sign): 0xE000 + number for number, sign in enumerate(" \t\n;|&()#")}  # by signs that no command has
-_GIVEN_BACK = {kept: sign for sign, kept in _KEPT.items()}
-_BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
-    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
-    re.DOTALL,
-)
-ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
-_END = re.compile(r"&&|\|\||[();|&]")
-_QUOTES = re.compile(r"\\.|['\"]|(?<![^\s;(&|])#.*")  # and what holds none: comments
-_GOES_ON = re.compile(r"\A\s*[^\s#].*(?:&&|\|)\s*\Z")  # a line whose last command has another after it
-_CHANGES = re.compile(rf"(?<![$\w])\(\(\s*({NAME})\s*(?:(?:\+\+|--)\s*|[-+*/%]?=(?!=)[^()]*)\)\)")  # ((TP *= 2))
-_DEFINED = re.compile(rf"(?m)^(\s*)(?:{DEFINES}\s+)?([A-Za-z_][\w-]*)[ \t]*\([ \t]*\)")
+_PIECES = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
+_ESCAPED = re.compile(r'\\(["\\`\n])')
+_ARRAY = re.compile(rf"{NAME}\+?=\Z")
 
 
-def lines_of(text: str, file: str) -> list[str]:
-    """The lines of a script. Raises InputError for one that is far too long."""
-    if len(text) > (most := only(LaunchFacts).script_limits.characters):
-        raise InputError(f"holds a script of more than {most:,} characters", file=file)
-    return text.splitlines()
+class Heredoc(NamedTuple):
+    """Lines that a command reads: their text, the first line, and whether variables in them stay as they are."""
+
+    text: str
+    line: int
+    literal: bool
 
 
-def commands_of(
-    lines: list[str], files: dict[str, tuple[str, int]], first_line: int, variables: Mapping[str, str]
-) -> Iterator[tuple[int, str]]:
-    """Yield each command, its lines joined by newlines, with the number of its first line. Heredocs go to `files`."""
-    at = 0
-    while at < len(lines):
-        start, held, more = at, [lines[at]], _array_lines(lines, at)
-        quote = _quote_after(lines[at])
-        while at + 1 < len(lines):
-            if quote:
-                quote = _quote_after(lines[at + 1], quote)
-            elif held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
-                held[-1] = held[-1][:-1]
-                quote = _quote_after(lines[at + 1])
-            elif at - start >= more and not _GOES_ON.search(held[-1]):
-                break
-            else:
-                quote = _quote_after(lines[at + 1])
-            at += 1
-            held.append(lines[at])
-        at += 1
-        written = _HEREDOC.search(held[-1])
-        if written:
-            end = next((k for k in range(at, len(lines)) if lines[k].strip() == written[2]), len(lines))
-            if target := _TARGET.search(held[-1]):
-                body = "\n".join(lines[at:end])
-                body = body if written[1] else with_variables(body, variables)
-                files[target[1].strip("'\"").rpartition("/")[2]] = (body, first_line + at)
-            at = end + 1
-            continue
-        yield first_line + start, "\n".join(held)
+class Part(NamedTuple):
+    """One command: its words, `items` of the array that its last word sets, and the signs before and after it.
+
+    `writes` are the signs and names of the files that it writes. `said` has the facts in comments before it.
+    """
+
+    words: tuple[Word, ...]
+    line: int
+    items: tuple[Word, ...] | None = None
+    after: str = ""
+    end: str = ";"
+    writes: tuple[tuple[str, str], ...] = ()
+    heredoc: Heredoc | None = None
+    said: Mapping[str, Word] = {}
 
 
-def _quote_after(line: str, quote: str = "") -> str:
-    """The quote that is open after a line, which begins within `quote`; empty for none."""
-    for found in _QUOTES.finditer(line):
-        sign = found[0]
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign.startswith("#"):
-            return ""
-        else:
-            quote = sign if sign in ("'", '"') else ""
-    return quote
+class _Token(NamedTuple):
+    kind: str
+    word: Word
+    heredoc: Heredoc | None = None
 
 
-def _array_lines(lines: list[str], at: int) -> int:
-    """The lines after this one that an array covers, if one begins here."""
-    arrays = (found for found in _BRACKETS.finditer(lines[at] if "=(" in lines[at] else "") if found["array"])
-    opened = next(arrays, None)
-    count = 1 if opened else 0
-    while opened and at + count <= len(lines):
-        text, depth = "\n".join(lines[at : at + count]), 0
-        for found in _BRACKETS.finditer(text, opened.start()):
-            depth += bool(found["open"]) - bool(found["close"])
-            if found["close"] and depth == 0:
-                return text.count("\n", 0, found.end())
-        count = count * 2 if at + count == len(lines) else min(count * 2, len(lines) - at)
-    return len(lines) - at - 1 if opened else 0
-
-
-def words_of_command(command: str, line: int, file: str) -> Iterator[Word]:
-    """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
-    lines_of(command, file)
-    command = _CHANGES.sub(rf"\1={RECKONED}", _DEFINED.sub(rf"\1{DEFINES} \2 ;", command))
-    for _ in range(MOST_INSIDE):
-        command, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), command)
+def _tokens(text: str, file: str, line: int) -> Iterator[_Token]:
+    """Yield the words, signs, redirections and comments of a text. Raises InputError for an open quote."""
+    limits = only(LaunchFacts).script_limits
+    if len(text) > limits.characters:
+        raise InputError(f"holds a script of more than {limits.characters:,} characters", file=file)
+    text = _CHANGES.sub(r"let \1; \g<0>", text)
+    for _ in range(limits.inside):
+        text, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), text)
         if not count:
             break
-    text = io.StringIO(_WHOLE_WORD.sub(lambda found: found[0].translate(_KEPT), command))
-    lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
-    lexer.whitespace_split, lexer.commenters = True, "#"
-    before, at = 0, 0  # lines and characters read so far
-    for count in range(MOST_WORDS + 1):
-        try:
-            word = lexer.get_token()
-        except ValueError:
-            raise InputError("a quote is not closed", file=file, line=line) from None
-        if word is None:
-            return
-        if count == MOST_WORDS:
-            break
-        end, word = text.tell(), word.translate(_GIVEN_BACK)
-        before, at = before + command.count("\n", at, end), end
-        ended = word not in ENDS and command[end - 1 : end] == "\n"  # the parser also reads the character after a word
-        place = line + max(0, before - ended - word.count("\n"))
-        together = len(word) > 1 and not word.strip("();|&")  # the parser joins them
-        yield from (Word(each, place) for each in (_END.findall(word) if together else (word,)))
-    raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
+    at, skipped = 0, (-1, 0)  # the lines of a heredoc: the end of the line before them, and their end
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise InputError("a quote is not closed", file=file, line=line)
+        kind, at = str(found.lastgroup), found.end()
+        if kind == "broken":
+            what = "a blank stands after a backslash, which therefore ends the command"
+            raise InputError(what, file=file, line=line, allowed="the backslash at the end of its line")
+        if kind == "heredoc":
+            begin = text.find("\n", at)
+            if skipped[0] >= at or begin < 0:
+                raise InputError("a heredoc is not closed, or is the second of its line", file=file, line=line)
+            closed = re.compile(rf"^[ \t]*{found['heredoc']}[ \t]*$", re.MULTILINE).search(text, begin + 1)
+            body = text[begin + 1 : closed.start() if closed else len(text)]
+            skipped = (begin, closed.end() if closed else len(text))
+            written = Heredoc(body, line + text.count("\n", at, begin + 1), bool(found["quote"]))
+            yield _Token(kind, Word("", line), written)
+        elif kind == "word":
+            yield _Token(kind, Word(_PIECES.sub(_unquoted, found[0]), line, found[0][0] in "'\""))
+        elif kind != "blank":
+            yield _Token(kind, Word(found[0], line))
+        line += text.count("\n", found.start(), at)
+        if kind == "end" and found.start() == skipped[0]:
+            line, at = line + text.count("\n", at, skipped[1]), skipped[1]
+
+
+def _unquoted(piece: re.Match[str]) -> str:
+    """A piece of a word without its quotes and backslashes."""
+    single, double, escaped, plain = piece.groups()
+    if double is not None:
+        return _ESCAPED.sub(lambda found: found[1].strip("\n"), double)
+    return single or plain or (escaped or "").strip("\n")
+
+
+def parts(text: str, file: str, line: int = 1) -> Iterator[Part]:
+    """Yield the commands of a script that begins at a line. Raises InputError for a quote or an array that is not closed."""
+    part, words_, items, target, said = Part((), line), list[Word](), list[Word](), "", dict[str, Word]()
+    for kind, word, heredoc in chain(_tokens(text, file, line), (_Token("end", Word("\n")),)):
+        if kind == "comment":
+            said = {**said, **{name: Word(value, word.line) for name, value in SAID.findall(word.text)}}
+        elif kind == "redirect":
+            target = word.text
+        elif kind == "heredoc":
+            part = part._replace(heredoc=heredoc)
+        elif kind == "word" and target:
+            part, target = (
+                part._replace(writes=(*part.writes, (target, word.text)) if ">" in target else part.writes),
+                "",
+            )
+        elif kind == "word":
+            (words_ if part.items is None else items).append(word)
+        elif kind == "joined" or (part.items is not None and word.text != ")" and word.line):
+            continue
+        elif part.items is not None and word.text != ")":
+            raise InputError("an array is not closed", file=file, line=words_[-1].line)
+        elif word.text == "(" and words_ and _ARRAY.match(words_[-1].text):
+            part = part._replace(items=())
+        elif word.text != "\n" or words_ or part.after not in ("&&", "||", "|"):
+            end = word.text if part.items is None else ";"
+            part = part._replace(items=None if part.items is None else tuple(items), end=end, said=said)
+            if words_ or part.heredoc or part.writes or end in ("(", ")", ";;"):
+                yield part._replace(words=tuple(words_), line=(words_[0].line if words_ else word.line) or line)
+            part, words_, items = Part((), line, after=end), [], []
 
 
 def words(text: str, file: str, line: int = 1) -> tuple[Word, ...]:
     """The words of one command line. Raises InputError for an open quote."""
-    return tuple(words_of_command(text, line, file))
+    kept = ("word", "end", "redirect", "joined")
+    return tuple(word for kind, word, _ in _tokens(text, file, line) if kind in kept and word.text != "\n")

@@ -13,6 +13,7 @@ from sizing.launch.beside import OF_ITS_OWN
 from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
+from sizing.launch.shell import ShellCommand
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import LaunchFacts
 
@@ -20,8 +21,8 @@ RUNNERS = ("docker", "podman", "nerdctl")
 NO_IMAGE = ("-", "/", ".", "~", "$")  # how flags and paths begin
 GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
-MOST_SCRIPTS = 4  # that run one another
 _OF_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # a name of the Hugging Face Hub: ORGANISATION/MODEL
+RUNS = "the command that runs, in quotes or in a script of its own"
 MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
@@ -95,41 +96,53 @@ def _runs(text: str) -> str | None:
 def _within(container: Container) -> tuple[Word, ...] | None:
     """The words of the engine's command in a script that a container runs; None without one.
 
-    Of several commands the first counts, without those of further nodes. Lines of others are kept, to be told.
+    Commands of further nodes do not count beside others. What is not followed, and a second command, are faults of the container.
     """
-    found = list(_commands(container.words, container.variables, container, MOST_SCRIPTS))
+    depth = only(LaunchFacts).script_limits.scripts
+    found = list(_commands(container.words, container.variables, container, depth))
     first = [each for each in found if not _is_further(each.words, each.variables)] or found
     if not first:
         return None
-    command = first[0]
-    container.variables |= command.variables
-    container.notes += command.notes
-    texts = _texts(command)
-    others = [each for each in first if _texts(each) != texts]
-    container.several = tuple(each.words[0].line for each in (command, *others)) if others else ()
-    return command.words
+    container.faults += unfollowed(first, container.file, container.name)
+    texts = [[with_variables(word.text, each.variables) for word in each.words] for each in first]
+    if not container.faults and any(each != texts[0] for each in texts):
+        lines = ", ".join(str(each.words[0].line) for each in first)
+        what = f"runs a script with several commands of engines, of lines {lines}: which of them count is not known"
+        allowed = "a script with one command, or a container for each"
+        container.faults.append(Fault(what, container.file, first[0].words[0].line, container.name, allowed))
+    container.variables |= first[0].variables
+    container.notes += loaded(first[0])
+    return first[0].words
 
 
-def several_told(container: Container, file: str) -> Iterator[Fault]:
-    """Yield the fault of a container whose script has commands of engines that differ, or one that a condition makes differ."""
-    lines = list(dict.fromkeys(container.several))
-    numbers = ", ".join(map(str, lines))
-    what = f"runs a script with several commands of engines, of lines {numbers}: which of them count is not known"
-    allowed = "a script with one command, or a container for each"
-    if len(lines) == 1:
-        what = f"runs a script in which a condition decides what the command of line {numbers} starts"
-        allowed = "a script without the condition"
-    if lines:
-        yield Fault(what, file, lines[0], container.name, allowed)
+def unfollowed(found: Sequence[ShellCommand], file: str, name: str | None = None) -> Iterator[Fault]:
+    """Yield the fault of each engine's command of a script that what is not followed may change, and of those that do not all run."""
+    read_ = (*only(LaunchFacts).visible_devices, *dict.fromkeys(_read_by_engines()))
+    for each in found:
+        if why := each.unfollowed(read_):
+            yield Fault(f"{why}, which is not followed", file, each.words[0].line, name, RUNS)
+    apart = next((each.condition for each in found if each.condition), None)
+    ends = any(each.ends for each in found[:-1])
+    if len(found) > 1 and (apart or ends):
+        lines = [each.words[0].line for each in found]
+        why = apart or f"`{shell.EXEC}` of line {next(each for each in found if each.ends).words[0].line}"
+        what = f"has commands of engines in lines {', '.join(map(str, lines))}, and {why} decides which of them run, which is not followed"
+        yield Fault(what, file, lines[0], name, RUNS)
 
 
-def _texts(command: shell.ShellCommand) -> list[str]:
-    return [with_variables(word.text, command.variables) for word in command.words]
+def loaded(command: ShellCommand) -> list[str]:
+    """The assumption on what a script loads before a command."""
+    return [f"{command.loaded} is taken to set nothing that the engine reads"] if command.loaded else []
+
+
+def _read_by_engines() -> Iterator[str]:
+    """Yield the variables that engines read."""
+    yield from (row.env for name in engine_names() for row in flags_of(name).flags if row.env)
 
 
 def _commands(
     words: Sequence[Word], variables: Mapping[str, str], container: Container, depth: int
-) -> Iterator[shell.ShellCommand]:
+) -> Iterator[ShellCommand]:
     """Yield the engine's commands of the scripts that words run: a text, as after `bash -c`, or a file that a container mounts."""
     runs = (at for at, word in enumerate(words) if word.text.rpartition("/")[2] not in RUN_BY and word.text[:1] != "-")
     run = next(runs, None) if words and words[0].text[:1] != "-" else None  # flags are those of the image's own command
@@ -142,9 +155,9 @@ def _commands(
         if held is None:
             continue
         try:
-            load = {name: text for name, (text, _) in container.files.items()}.get
             name = word.text if held[1] == OF_ITS_OWN else container.file
-            script = shell.script(held[0], name, max(held[1], 1), variables, load)
+            own = {str(number): each.text for number, each in enumerate(given, 1)}
+            script = shell.script(held[0], name, max(held[1], 1), {**variables, **own})
         except InputError:
             if names_engine(held[0]):
                 raise
@@ -179,11 +192,11 @@ def _passes(word: Word) -> bool:
     return word.text in shell.OWN_ARGUMENTS
 
 
-def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
+def started(command: ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
     """The container that a command starts, if it starts an engine: directly, or by the engine's image. Else None."""
     words, said = tuple(word for word in command.words if word.text not in shell.OWN_ARGUMENTS), command.said
     name = said["name"].text if "name" in said else "deployment"
-    found = Container(name, (), words, variables=dict(command.variables), files=dict(files), notes=list(command.notes))
+    found = Container(name, (), words, variables=dict(command.variables), files=dict(files), notes=loaded(command))
     if len(words) < len(command.words):
         found.notes.append("the script is started without arguments: those that it passes on are not known")
     if not words:

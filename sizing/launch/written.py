@@ -13,7 +13,7 @@ from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
 from sizing.launch.command import quoted
 from sizing.launch.manifests import DRAFTS_LABEL, GPU_LABEL
-from sizing.launch.shell import ABOUT
+from sizing.launch.script_text import ABOUT
 from sizing.launch.terms import PLACES
 from sizing.specs.launch import LaunchFacts
 

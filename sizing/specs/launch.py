@@ -242,14 +242,19 @@ class Charts(Spec):
 
 
 class ScriptLimits(Spec):
-    """The most of a shell script that is read: characters, variables, nested conditions, files that it loads, calls of its functions."""
+    """The most of a shell script that is read: characters, variables, nested conditions, and commands whose output is a word of another.
+
+    `words` are those of a command, `all_words` of all; `held` are the characters of a variable; `scripts` run one another.
+    """
 
     characters: PositiveInt
     variables: PositiveInt
     nested: PositiveInt
-    loads: PositiveInt
-    calls: PositiveInt
-    call_depth: PositiveInt
+    inside: PositiveInt
+    words: PositiveInt
+    all_words: PositiveInt
+    held: PositiveInt
+    scripts: PositiveInt
 
 
 class LaunchFacts(OneFile, Sourced):

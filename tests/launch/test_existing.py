@@ -206,10 +206,14 @@ def test_a_script_holds_its_flags_in_variables(script: str, tmp_path: Path) -> N
 
 
 def test_a_variable_that_doubles_ends_soon(tmp_path: Path) -> None:
-    for doubled in ('A="$A$A"', 'A=("${A[@]}" "${A[@]}")'):
+    doubling = (
+        ('A="$A$A"', r"\$A: holds more than 100,000 char"),
+        ('A=("${A[@]}" "${A[@]}")', "all have more than 100,000"),
+    )
+    for doubled, told in doubling:
         path = tmp_path / "serve.sh"
         path.write_text("A=xx\n" + f"{doubled}\n" * 40 + "vllm serve x $A\n", encoding="utf-8")
-        with pytest.raises(InputError, match=r"\$A: holds more than 100,000 characters"):
+        with pytest.raises(InputError, match=told):
             existing(str(path), Filled())
 
 

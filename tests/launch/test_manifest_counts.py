@@ -108,13 +108,13 @@ spec:
 """
 
 
-def test_sizes_that_a_group_of_pods_reckons(tmp_path: Path) -> None:
-    found = only(existing(written(tmp_path, WIDE), Filled()))
+def test_sizes_of_a_group_of_pods_stand_as_numbers(tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, WIDE.replace("$((LWS_GROUP_SIZE * DP_SIZE_LOCAL))", "16")), Filled()))
     layout = layout_of(found.launched)
     assert (layout.dp, layout.ep, found.launched.replicas, found.launched.reserved_gpus) == (16, 16, 1, 16)
     assert found.launched.serving.max_num_seqs == 64 and found.nodes == 2
-    (told,) = faults(written(tmp_path, WIDE.replace("LWS_GROUP_SIZE *", "OTHER *")), Filled())
-    assert "--data-parallel-size: is set by $((OTHER * DP_SIZE_LOCAL)), which the file does not state" in told
+    (told,) = faults(written(tmp_path, WIDE), Filled())
+    assert ":19: --data-parallel-size: is known only as it runs" in told and "allowed: a whole number above 0" in told
 
 
 def test_a_group_of_pods_says_its_nodes(tmp_path: Path) -> None:

@@ -24,11 +24,6 @@ ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
         ("${SET:?say it} ${TP:?say it} ${TP?}", "2 ${TP:?say it} ${TP?}"),
         ("${SET:+yes}${TP:+no} ${A:-${B:-7}}", "yes 7"),
         ("$$SET $(SET) $(TP) $TP", "$$SET 2 $(TP) $TP"),  # Kubernetes writes $(SET)
-        ("$((8/SET)) $((${SET} * (SET + 1))) $((-7 / SET)) $((7 % 4))", "4 6 -3 3"),
-        (
-            "$((TP/4)) $((SET > 1 ? 8 : 4)) $((SET / 0)) $((08 + 1))",
-            "$((TP/4)) $((SET > 1 ? 8 : 4)) $((SET / 0)) $((08 + 1))",
-        ),
         ('${SET:+--config {"a":{"b":1}}}', '--config {"a":{"b":1}}'),
     ],
 )
@@ -182,29 +177,32 @@ def test_values_of_a_chart_in_a_text_of_argo_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "tp"),
-    [("source ./env.sh\n", 8), (". env.sh\n", 8), ("source gone.sh\n", 2), ("source venv/bin/activate\n", 2)],
+    "settings",
+    [
+        "EnvironmentFile=-/etc/svc.env\nEnvironment=TP=2\nExecStart=SERVE -tp ${TP}",
+        "ExecStart=SERVE -tp 1\nExecStart=\nEnvironment=TP=4\nExecStart=SERVE -tp ${TP}",
+        'Environment="ARGS=-tp 4"\nExecStart=SERVE $ARGS $GONE --download-dir %h/models',
+        "Environment=TP=4 CUDA_VISIBLE_DEVICES=%i\nExecStart=/bin/sh -c 'exec SERVE -tp ${N:-$TP}'",
+    ],
 )
-def test_a_file_that_a_script_loads_is_read_or_told(script: str, tp: int, tmp_path: Path) -> None:
-    written(tmp_path, "TP=8\n", "env.sh")
-    found = only(existing(written(tmp_path, f"{script}vllm serve {MODEL} -tp ${{TP:-2}}", "run.sh"), ON))
-    assert found.launched.serving.tp == tp
-    assert any("$TP may be set by gone.sh (line 1)" in each for each in found.assumed) == ("gone" in script)
+def test_a_unit_is_read_as_systemd_reads_it(settings: str, tmp_path: Path) -> None:
+    written(tmp_path, "TP=4\n", "svc.env")
+    text = f"[Service]\n{settings}\n".replace("SERVE", f"vllm serve {MODEL}")
+    assert only(existing(written(tmp_path, text, "app@.service"), ON)).launched.serving.tp == 4
 
 
 @pytest.mark.parametrize(
-    ("settings", "tp", "told"),
+    ("settings", "told"),
     [
-        ("EnvironmentFile=-/etc/svc.env\nEnvironment=TP=2\n", 4, False),
-        ("EnvironmentFile=/etc/gone.env\nEnvironment=TP=2\n", 2, True),
-        (f"ExecStart=vllm serve {MODEL} -tp 1\nExecStart=\nEnvironment=TP=2\n", 2, False),
+        ("EnvironmentFile=/etc/gone.env\nEnvironment=TP=2\nExecStart=SERVE -tp ${TP}", "4: $TP may be set by /etc/gone.env (line 2)"),
+        ('Environment="ARGS=-tp 4"\nExecStart=SERVE ${ARGS}', "3: -tp 4: is not known of"),
+        ("ExecStart=SERVE -tp ${TP:-2}", "2: ${TP:-2}: is no syntax of systemd"),
+        ("ExecStart=SERVE -tp %i", "2: -tp: is known only as it runs"),
     ],
-)
-def test_a_unit_is_read_as_systemd_reads_it(settings: str, tp: int, told: bool, tmp_path: Path) -> None:
-    written(tmp_path, "TP=4\n", "svc.env")
-    text = f"[Service]\n{settings}ExecStart=vllm serve {MODEL} -tp ${{TP}}\n"
-    found = only(existing(written(tmp_path, text, "app.service"), ON))
-    assert found.launched.serving.tp == tp and any("gone.env" in each for each in found.assumed) == told
+)  # fmt: skip
+def test_what_systemd_does_not_make_a_command_of_is_a_fault(settings: str, told: str, tmp_path: Path) -> None:
+    text = f"[Service]\n{settings}\n".replace("SERVE", f"vllm serve {MODEL}")
+    assert any(f"app.service:{told}" in each for each in faults(written(tmp_path, text, "app.service"), ON))
 
 
 @pytest.mark.parametrize("helm", ["parameters: [{name: replicaCount, value: '1'}]", "valuesObject: {replicaCount: 1}"])
