@@ -54,10 +54,10 @@ def _figures(record: object) -> Iterator[Section]:
     lists = {name: found for name, value in fields.items() if (found := _records(value))}
     yield Facts(tuple(_lines(fields, "")))
     for name, found in lists.items():
-        yield from _table(_words(name), found)
+        yield from _table(words_of(name), found)
     for name, value in fields.items():
         if _is_nested(value):
-            yield from _tables_in(value, _words(name))
+            yield from _tables_in(value, words_of(name))
 
 
 def _fields(value: object) -> Iterable[tuple[str, object]]:
@@ -79,17 +79,21 @@ def _listed(value: object) -> object:
     """A mapping of records as a list of records with their names. Figures are written in the unit of the name."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
         # The path of a figure is written without its unit: `latency.ttft_ms.p95` reads `latency TTFT p95`.
-        named = {path: " ".join(_words(_without_unit(step)) for step in path.split(".")) for path in value}
+        named = {path: " ".join(words_of(_without_unit(step)) for step in path.split(".")) for path in value}
         return tuple({"name": named[path], **dict(_written_as(path, entry))} for path, entry in value.items())
     return value
 
 
 def _written_as(path: str, entry: object) -> Iterator[tuple[str, object]]:
     """Yield the fields of a record as text, with the unit of the figure at `path` for its numbers."""
-    ending = next((step for step in reversed(path.split(".")) if _writer(step) is not None), "")
-    write = _writer(ending)
+    write = _writer_at(path)
     for name, value in _fields(entry):
         yield name, value if write is None or not isinstance(value, float) else write(value)
+
+
+def _writer_at(path: str) -> Callable[[float], str] | None:
+    """The function that writes the figure at a path such as `latency.ttft_ms.p95`: that of its last step with a unit."""
+    return next(filter(None, map(_writer, reversed(path.split(".")))), None)
 
 
 def _writer(name: str) -> Callable[[float], str] | None:
@@ -106,7 +110,7 @@ def _without_unit(name: str) -> str:
     return f"_{name}".removesuffix(ending)[1:] if ending else name
 
 
-def _words(name: str) -> str:
+def words_of(name: str) -> str:
     """Write a name for people: `ttft_ms` reads `TTFT ms`, `usd_per_hour` reads `$/hour`."""
     parts = name.replace("_per_", "/").replace("_", " ").replace(".", " ").split(" ")
     return " ".join("/".join(TERMS.get(word, word) for word in part.split("/")) for part in parts)
@@ -114,7 +118,7 @@ def _words(name: str) -> str:
 
 def _value_named(name: str, value: str) -> str:
     """Write a text; an identifier is written for people."""
-    return _words(value) if name in NAMED and " " not in value else value
+    return words_of(value) if name in NAMED and " " not in value else value
 
 
 def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
@@ -124,7 +128,7 @@ def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     said = {name: text for name, value in plain.items() if (text := _said(name, value, label))}
     if said:
         of_all = "verdict" if said.keys() <= VERDICTS.keys() else "figures"
-        path = " ".join(_words(_without_unit(step)) for step in label.split())
+        path = " ".join(words_of(_without_unit(step)) for step in label.split())
         yield Line(", ".join(said.values()), path or of_all, style="dim")
     for name, value in fields.items():
         if _is_nested(value):
@@ -138,21 +142,27 @@ def _said(name: str, value: object, label: str) -> str:
     if isinstance(value, bool) and name in SAID:
         return SAID[name][value]
     if isinstance(value, bool):
-        return f"{_words(name)} {'yes' if value else 'no'}"
+        return f"{words_of(name)} {'yes' if value else 'no'}"
     if isinstance(value, (tuple, list)):
-        return f"{_words(name)} {', '.join(map(str, value))}"
+        return f"{words_of(name)} {', '.join(map(str, value))}"
     if isinstance(value, str):
-        return f"{_words(name)} {_value_named(name, value)}"
+        return f"{words_of(name)} {_value_named(name, value)}"
     if not isinstance(value, (int, float)):
-        return f"{_words(name)} {value}"
+        return f"{words_of(name)} {value}"
+    called, text = figure_said(name, value, label.rpartition(" ")[2])
+    return f"{text} {called}" if name.startswith(USD) else f"{called} {text}".strip()
+
+
+def figure_said(name: str, value: float, whole: str) -> tuple[str, str]:
+    """Write the name of a figure and its value with its unit. A part of the figure `whole`, such as its p95, has the unit of that."""
     if name.startswith(USD):
-        return f"{rounded_usd(value)} {_words(name.removeprefix(USD))}"
-    write = _writer(name) or _writer(label.rpartition(" ")[2])
+        return words_of(name.removeprefix(USD)), rounded_usd(value)
+    write = _writer(name) or _writer_at(whole)
     if write is not None and name != COUNT:
-        return f"{_words(_without_unit(name))} {write(value)}".strip()
+        return words_of(_without_unit(name)), write(value)
     is_count = "bytes" in name.split("_") and float(value).is_integer()  # bytes, which are exact
-    whole = is_count or isinstance(value, int)
-    return f"{_words(name)} {f'{value:,.0f}' if whole else _written(value, DIGITS)}"
+    exact = is_count or isinstance(value, int)
+    return words_of(name), f"{value:,.0f}" if exact else _written(value, DIGITS)
 
 
 def _written(value: float, digits: int) -> str:
@@ -186,7 +196,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
     if told in ([], [NAME]):  # records that are alike but for their names
         told = names
     numbers = {name for name in told if all(row[name] == NOTHING or row[name][:1].isdigit() for row in rows)}
-    columns = [Quantity(name, _words(name), str, is_number=name in numbers) for name in told]
+    columns = [Quantity(name, words_of(name), str, is_number=name in numbers) for name in told]
     prose = any(len(row[column.key]) > SHORT for row in rows for column in columns)
     if len(records) > 1 and prose and len(columns) > FOLDABLE and _width(columns, rows) > USUAL:
         yield Facts(tuple(line for at, each in enumerate(found, 1) for line in _paragraph(at, each, told)), title)
@@ -196,7 +206,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
             yield Table(part, rows[:MOST_ROWS], title="" if at else title, notes=more)
     for number_, (row, record) in enumerate(zip(rows, records, strict=True), start=1):
         for name, value in _fields(record):
-            yield from _table(f"{title}: {row.get(NAME, number_)}: {_words(name)}", _records(value))
+            yield from _table(f"{title}: {row.get(NAME, number_)}: {words_of(name)}", _records(value))
 
 
 def _width(columns: Sequence[Quantity], rows: Sequence[dict[str, str]]) -> int:
@@ -223,15 +233,15 @@ def _paragraph(number_: int, values: dict[str, object], told: Sequence[str]) -> 
     texts = {name: text for name in names if isinstance(text := values[name], str) and len(text) > SHORT}
     said = [text for name in names if name not in texts and (text := _said(name, values[name], ""))]
     yield Line(", ".join(said), str(values.get(NAME, number_)))
-    yield from (Line(f"{_words(name)}: {text}", " ") for name, text in texts.items())
+    yield from (Line(f"{words_of(name)}: {text}", " ") for name, text in texts.items())
 
 
 def _tables_in(record: object, title: str) -> Iterator[Table | Facts]:
     """Yield the lists in a record and in its nested records as tables."""
     for name, value in _fields(record):
-        yield from _table(f"{title}: {_words(name)}", _records(value))
+        yield from _table(f"{title}: {words_of(name)}", _records(value))
         if _is_nested(value):
-            yield from _tables_in(value, f"{title} {_words(name)}")
+            yield from _tables_in(value, f"{title} {words_of(name)}")
 
 
 def _cell(name: str, value: object) -> str:

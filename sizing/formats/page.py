@@ -6,13 +6,14 @@ The text of a figure is written from the value at its JSON pointer (RFC 6901), s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing import __version__
 from sizing.formats.charts import chart
-from sizing.formats.view import Facts, Figure, Prose, Quantity, Table, Text, plain
+from sizing.formats.details import figure_said, words_of
+from sizing.formats.view import Facts, Figure, Prose, Quantity, Table, Text, Whole, plain
 from sizing.specs.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -200,16 +201,42 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
     return PageTable(table.title, columns, tuple(tuple(row[at] for at in said) for row in rows), note, folded)
 
 
-def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Shares:
-    """The bar of parts by name. Its length is `whole`, or the sum of all parts if that is more."""
-    longest = max(whole, sum(size for _, size in sizes))
+def figures_table(record: Any, title: str, columns: Mapping[str, str], keys: Sequence[str] = ()) -> PageTable:
+    """A row for each figure of records with the same fields, and a column for each record: its heading, and its JSON pointer.
+
+    The figures are those of `keys`, by default all numbers. Names and units are those of JSON, in words.
+    """
+    found = {pointer: value_at(record, pointer) for pointer in columns.values()}
+    is_figure = {key for of in found.values() for key in of._fields if type(getattr(of, key)) in (int, float)}
+
+    def row(key: str) -> tuple[Cell, ...]:
+        cells, called = [], words_of(key)
+        for pointer, of in found.items():
+            value, text = getattr(of, key), ABSENT
+            if value is not None:
+                called, text = figure_said(key, value, pointer.rpartition("/")[2])
+            cells.append(Cell(text, f"{pointer}/{key}"))
+        return Cell(called), *cells
+
+    rows = tuple(row(key) for key in keys or next(iter(found.values()))._fields if key in is_figure)
+    return PageTable(title, (PageColumn("figure", False), *map(PageColumn, columns)), rows)
+
+
+def shares(bar: Whole) -> Shares:
+    """The bar of a page, as long as the whole, or as the sum of all parts if that is more."""
+    sizes = [(part.name, part.size) for part in bar.parts]
+    filled = sum(size for _, size in sizes)
+    longest = max(bar.whole, filled)
+    sizes += [("left free", bar.whole - filled)] if filled < bar.whole else []
     parts, x = [], 0.0
     for name, size in sizes:
         width = WIDTH * size / longest
-        parts.append(Share(name, write(size), round(x, 1), round(width, 1)))
+        parts.append(Share(name, bar.write(size), round(x, 1), round(width, 1)))
         x += width
-    summary = f"{title}: {', '.join(f'{part.name} {part.text}' for part in parts)}, of {write(whole)}"
-    return Shares(title, tuple(parts), summary, round(WIDTH * whole / longest, 1) if longest > whole else None)
+    summary = f"{bar.title}: {', '.join(f'{part.name} {part.text}' for part in parts)}, of {bar.write(bar.whole)}"
+    return Shares(
+        bar.title, tuple(parts), summary, round(WIDTH * bar.whole / longest, 1) if longest > bar.whole else None
+    )
 
 
 def bar_chart(

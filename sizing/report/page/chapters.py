@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from sizing import __version__
 from sizing.formats import page
@@ -18,12 +18,10 @@ from sizing.formats.page import (
     PageVerdict,
     Shares,
     Tiles,
-    figure,
     page_table,
-    shares,
 )
 from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
-from sizing.formats.words import gib, milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
@@ -154,52 +152,37 @@ def _runs(report: Report) -> str:
 
 
 def _figures(report: Report) -> Iterator[Facts | PageTable]:
-    """Yield the question, latencies, and figures of load, throughput and cost."""
+    """Yield the question, latencies, and figures of load, throughput and cost; of both pools where they are separate."""
     estimate = report.estimate
     yield Facts(tuple(_asked(estimate)))
-    if estimate.disaggregated is not None:
-        yield from _pools(report)
-        return
-    if estimate.latency is None:
+    both = estimate.disaggregated
+    if both is not None and both.prefill is not None and both.decode is not None:
+        named = (("prefill", both.prefill), ("decode", both.decode))
+        pools = {f"{name}: {pool.sizes}, {pool.gpu}": f"/estimate/disaggregated/{name}" for name, pool in named}
+        yield page.figures_table(report, "Both pools, means of latencies", pools, OF_POOLS)
+    if both is not None or estimate.latency is None:
         return
     own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs.task)
-    rows = tuple(_latency(report, quantity) for quantity in own)
-    title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
-    yield PageTable(title, tuple(PageColumn(name, name != "latency") for name in LATENCY_HEADS), rows)
-    shown = FIGURES if estimate.inputs.osl else OF_INPUTS
-    heads = (PageColumn("figure", False), PageColumn("value"), PageColumn("unit", False))
-    found = tuple((Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown)
-    yield PageTable("Load, throughput, cost", heads, found)
+    latencies = {each.heading: f"/estimate/latency/{each.key}" for each in own}
+    yield page.figures_table(report, "Latency under load", latencies)
+    bands = {each.heading: f"latency.{each.key}.mean" for each in own}
+    known = {name: f"/estimate/bands/{path}" for name, path in bands.items() if path in estimate.bands}
+    if known:
+        yield page.figures_table(report, f"Range of the mean in 8 of 10 {_runs(report)}", known)
+    for name in ("deployment", "load", "throughput", "utilisation", "cost"):
+        yield page.figures_table(report, name.capitalize(), {"value": f"/estimate/{name}"})
 
 
-POOLS = (
-    ("GPUs", "gpus", "{:,}".format),
-    ("replicas", "replicas", "{:,}".format),
-    ("most requests/s within the limits", "most_requests_per_s", number),
-    ("of the stable rate", "utilisation", percent),
-    ("TTFT, transfer included", "ttft_ms", milliseconds),
-    ("ITL", "itl_ms", milliseconds),
-    ("KV cache of a replica, tokens", "kv_cache_tokens", "{:,}".format),
+OF_POOLS = ("gpus", "replicas", "most_requests_per_s", "utilisation", "ttft_ms", "itl_ms", "kv_cache_tokens")
+OF_MEMORY = (
+    "weights_gib",
+    "activation_gib",
+    "non_torch_gib",
+    "cuda_graphs_gib",
+    "kv_cache_gib",
+    "budget_gib",
+    "visible_gib",
 )
-
-
-def _pools(report: Report) -> Iterator[PageTable]:
-    """Yield a table of both separate pools; without an answer there is none."""
-    found = report.estimate.disaggregated
-    if found is None or found.prefill is None or found.decode is None:
-        return
-    named = (("prefill", found.prefill), ("decode", found.decode))
-
-    def row(title: str, key: str, write: Callable[[float], str]) -> tuple[Cell, ...]:
-        at = ((name, getattr(pool, key)) for name, pool in named)
-        cells = (
-            Cell(page.ABSENT) if value is None else figure(report, f"/estimate/disaggregated/{name}/{key}", write)
-            for name, value in at
-        )
-        return Cell(title), *cells
-
-    heads = (PageColumn("figure", False), *(PageColumn(f"{name}: {pool.sizes}, {pool.gpu}") for name, pool in named))
-    yield PageTable("Both pools, means of latencies", heads, tuple(row(*each) for each in POOLS))
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
@@ -216,90 +199,13 @@ def _asked(estimate: Estimate) -> Iterator[Line]:
     yield Line(rules if budget is None else f"{rules}; at most {plural(budget, 'GPU')}", "Rules")
 
 
-MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: the first ones, and the others
-LATENCY_HEADS = ("latency", *MAIN, "limit", "range of the mean from", "to", *OTHER, "published runs")
-
-
-def _latency(report: Report, quantity: Quantity) -> tuple[Cell, ...]:
-    """A latency with its statistics, limit and error band."""
-    key, estimate = quantity.key, report.estimate
-
-    def statistics(names: Iterable[str]) -> Iterator[Cell]:
-        return (figure(report, f"/estimate/latency/{key}/{name}", quantity.write) for name in names)
-
-    limit, limited = Cell("none"), estimate.inputs.limits[key]
-    if limited is not None:
-        limit = figure(
-            report, f"/estimate/inputs/limits/{key}/ms", lambda ms: f"{quantity.write(ms)} ({limited.statistic})"
-        )
-    band = f"latency.{key}.mean"
-    edges: tuple[Cell, ...] = (Cell(page.ABSENT), Cell(page.ABSENT), Cell("0"))
-    if band in estimate.bands:
-        shown = (("low", quantity.write), ("high", quantity.write), ("n", "{:,}".format))
-        edges = tuple(figure(report, f"/estimate/bands/{band}/{end}", write) for end, write in shown)
-    low, high, runs = edges
-    return (Cell(quantity.heading), *statistics(MAIN), limit, low, high, *statistics(OTHER), runs)
-
-
-FIGURES = (
-    ("GPUs", "/deployment/gpus", "{:,}".format, "GPUs"),
-    ("replicas", "/deployment/replicas", "{:,}".format, "replicas"),
-    ("rate served", "/load/requests_per_s", number, "requests/s"),
-    ("most within the limits", "/load/max_requests_per_s", number, "requests/s"),
-    ("headroom", "/load/headroom", percent, "of the demand"),
-    ("in flight", "/load/concurrency", number, "requests"),
-    ("rate of a GPU", "/throughput/requests_per_s_per_gpu", number, "requests/s"),
-    ("output", "/throughput/output_tokens_per_s", number, "tokens/s"),
-    ("output with prompts", "/throughput/total_tokens_per_s", number, "tokens/s"),
-    ("MFU of a prefill step", "/utilisation/prefill_mfu", percent, "of the dense peak"),
-    ("MBU of a decode step", "/utilisation/decode_mbu", percent, "of the bandwidth"),
-    ("price", "/cost/usd_per_hour", money, "an hour"),
-    ("price of a GPU", "/cost/usd_per_gpu_hour", money, "an hour"),
-    ("price of output", "/cost/usd_per_million_output_tokens", money, "a million tokens"),
-    ("power", "/cost/power_w", number, "W (TDP)"),
-    ("energy of output", "/cost/kwh_per_million_output_tokens", number, "kWh a million tokens"),
-)
-# For tasks without output tokens.
-OF_INPUTS = tuple(
-    (name.replace("output", "input"), pointer.replace("output_tokens", "input_tokens"), write, unit)
-    for name, pointer, write, unit in FIGURES
-    if "total_tokens" not in pointer and "decode" not in pointer
-)
-
-
-PARTS = (
-    ("weights_gib", "weights"),
-    ("activation_gib", "activation (peak of a step)"),
-    ("non_torch_gib", "framework"),
-    ("cuda_graphs_gib", "CUDA graphs"),
-    ("kv_cache_gib", "KV cache pool"),
-)
-
-
 def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | PageTable]:
     """Yield the memory of one GPU of the tightest rank, as a bar and as a table."""
-    parts = [(name, getattr(memory, field)) for field, name in PARTS]
-    free = memory.visible_gib - sum(size for _, size in parts)
-    drawn = [*parts, ("left free", free)] if free > 0 else parts
-    yield shares("Memory of one GPU", drawn, memory.visible_gib, quantities.write_gib)
-    if free < 0:
-        yield Prose((Line("The dashed line is where the GPU's memory ends."),))
-
-    def row(field: str, name: str) -> tuple[Cell, ...]:
-        share = getattr(memory, field) / memory.visible_gib
-        return Cell(name), figure(report, f"/estimate/memory/{field}", gib), Cell(percent(share))
-
-    graphs = f", {'inside' if memory.cuda_graphs_in_budget else 'on top of'} the budget"
-    shown = [(field, name + graphs * (field == "cuda_graphs_gib")) for field, name in PARTS]
-    shown += [("budget_gib", "budget of the engine"), ("visible_gib", "visible to CUDA")]
-    note = "No KV cache: the model keeps nothing between steps."
-    if memory.sequence_gib:
-        holds = f"{memory.max_concurrency:,.0f} sequences of {memory.max_model_len:,} tokens"
-        note = f"The pool holds {memory.kv_cache_tokens:,} tokens a replica, {holds}."
-    if not memory.fits:
-        note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
-    heads = (PageColumn("part", False), PageColumn("GiB"), PageColumn("of visible"))
-    yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*part) for part in shown), note)
+    bar = page.shares(screen.memory_bar(memory, report.estimate.inputs.optimisations))
+    yield bar
+    if bar.end is not None:
+        yield Prose((Line("The dashed line is where the memory ends."),))
+    yield page.figures_table(report, "Memory of one GPU, tightest rank", {"value": "/estimate/memory"}, OF_MEMORY)
 
 
 def _limit(c: CompareCandidate) -> str:
