@@ -66,7 +66,8 @@ MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published r
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
-MEMORY_LAST, PRICES_LAST = 10, 11  # a short screen leaves out the memory and distant prices after all other spare lines
+MEMORY_LAST, PRICES_LAST = 10, 11  # a short screen leaves out the memory and distant prices after all usual spare lines
+REPLICA_LAST, TYPES_LAST = 13, 14  # and after these, where every doubt is told, the replica and the other GPU types
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 
@@ -452,7 +453,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     bests = tuple(_as_alternative(record))
     types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
     # The other GPU types come before other layouts in full and the memory.
-    yield from replica_lines(i)
+    yield from (line._replace(spare=REPLICA_LAST) for line in replica_lines(i))
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         of = () if record.memory is None else (screen.memory_line(record.memory, None, i.optimisations),)
@@ -470,7 +471,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
-    yield from types
+    yield from (line._replace(spare=TYPES_LAST) for line in types)
     if record.prices is not None:
         turn = record.prices.turn
         yield record.prices.line()._replace(spare=0 if turn and turn.near else PRICES_LAST)

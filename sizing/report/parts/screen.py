@@ -35,7 +35,7 @@ OBJECTIVES = {
     "request-cost": "lowest cost per request",
     "energy": "lowest power",
 }
-ASSUMED = 9  # the rank among spare lines of what is assumed
+ASSUMED, PRECISION_LAST = 9, 12  # the ranks among spare lines of what is assumed, and of a format that a GPU lacks
 MOST_LINES = 3  # for each of: alternatives, refusals
 MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
@@ -394,7 +394,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     """
     assumptions = [a for a in assumptions if by_day or a.what not in HABITS]
     for note in dict.fromkeys(str(a.value) for a in assumptions if a.what == PRECISION):  # it changes the numbers
-        yield Line(note, "Precision")
+        yield Line(note, "Precision", spare=PRECISION_LAST)
     if left := dict.fromkeys(str(a.value) for a in assumptions if a.what == LEFT_OUT):
         yield Line("; ".join(left), "Left out")
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
