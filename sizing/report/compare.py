@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from sizing.answers.advice import UNSURE
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
 from sizing.formats.view import (
@@ -369,7 +370,8 @@ def sections(record: Compare) -> Iterator[Section]:
         demand_line(record.inputs, record.demand),
         Line(limits_in_words(record.inputs.limits, single=record.inputs.osl <= 1), "Limits", spare=3),
     ]
-    failures = [_failure(c) for c in record.candidates if not c.feasible]
+    failures = [_failure(c) for c in record.candidates if not c.feasible and c.limit != UNSURE]
+    unsure = [_failure(c) for c in record.candidates if c.limit == UNSURE]
     helped = tuple(_helped(record))
     fewer = [f"{called(c)}: {c.fewer.words()}" for c in served[:MOST_SHOWN] if c.fewer is not None]
     yield Facts(
@@ -379,6 +381,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
+            *(line._replace(spare=2) for line in few("Unknown", unsure, "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),
@@ -397,7 +400,7 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     )
     at_limits = (quantities.at_limit(each, at.statistic) for each, at in named)
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
-    columns = quantities.of_task((*SCREEN[:7], *at_limits, *SCREEN[7:-1], binds), task)
+    columns = quantities.of_task((*SCREEN[:9], *at_limits, *SCREEN[9:-1], binds), task)
     if record.confidence is not None:
         sure = f"{percent(record.confidence)} sure"
         columns = tuple(each._replace(heading=sure) if each.key == SURE else each for each in columns)
@@ -405,13 +408,21 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     columns = tuple(c._replace(heading=f"mean {c.heading}") if c.key in twice else c for c in columns)
     if len({c.weight_precision for c in record.candidates}) > 1:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
-    unable = len(record.candidates) - len(served)
-    fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
+    fail = tuple(_unable(record, served))
     # What binds is left out where cells would fold over several lines beside it.
     table = Table(columns, served, "/candidates", spare=(*SPARE, SCREEN[-1].heading))
     if len(served) > MOST_SHOWN:
-        return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *(f.partition(":")[0] for f in fail))))
-    return table._replace(screen_notes=fail)
+        return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
+    return table._replace(screen_notes=(f"{'; '.join(fail)}: --verbose",) if fail else ())
+
+
+def _unable(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[str]:
+    """Yield how many candidates cannot serve the demand, and of how many no count is sure, so that they may serve it."""
+    unsure = sum(each.limit == UNSURE for each in record.candidates)
+    if unable := len(record.candidates) - len(served) - unsure:
+        yield f"{plural(unable, 'candidate')} cannot serve this"
+    if unsure:
+        yield f"no count of {plural(unsure, 'candidate')} is sure: measure first"
 
 
 def _helped(record: Compare) -> Iterator[str]:
@@ -442,7 +453,8 @@ def _verdict(record: Compare) -> Iterator[Line]:
         if record.usual_limits is not None:
             yield record.usual_limits.line(demanded=True)
         known = best.gpus_sure, record.confidence, best.evidence
-        yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
+        price = None if best.usd_per_hour is None else best.usd_per_hour / gpus
+        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, price).lines()
         to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)
         yield from doubts(best.evidence, best.gpu, _limited(best), said=to_measure)
     if old is not None:

@@ -310,7 +310,7 @@ def sections(record: Estimate) -> Iterator[Section]:
         return
     yield answer(record)
     if record.latency is not None:
-        yield screen.figures(_judged(record))
+        yield screen.figures(_judged(record), note=screen.WAITS if record.inputs.mode == "offline" else "")
     derive = "" if record.explanations else "--explain; "
     commands = COMMANDS if record.evidence is None or record.evidence.groups else MEASURED
     after = (f"--verbose, --explain; {commands}", f"{derive}{commands}") if record.feasible else (NEXT,)
@@ -376,7 +376,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
     if c is not None and without and c.gpu_without not in (None, d.gpu):
         without += f" x {c.gpu_without}"
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu)
+    known = SureOf(
+        d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu, record.cost and record.cost.usd_per_gpu_hour
+    )
     yield from known.lines(without, None if c is None else c.gpus_without)
     to_measure = is_to_measure((None if c is None else c.gpus_without) or d.gpus, d.gpus_sure, found)
     yield from doubts(found, d.gpu, _limited(record), said=to_measure, ranged=True)

@@ -60,7 +60,7 @@ def test_prices_of_different_providers_name_those_that_offer_both() -> None:
     """Typical prices of two GPU types are of different providers; each provider of both has an order of its own."""
     question = sizing.ask(model="llama-3.1-70b", gpu=["h200-sxm", "b200"], isl=1000, osl=300, rps=20)
     outcome = by_prediction(question, load_data())
-    found = price_order(outcome.answers)
+    found = price_order(outcome.answers, question)
     assert found is not None and set(found.typical) == {"h200-sxm", "b200"}
     assert all(set(each.usd_per_hour) == {"h200-sxm", "b200"} for each in found.providers) and found.providers
     for each in found.providers:
@@ -69,12 +69,12 @@ def test_prices_of_different_providers_name_those_that_offer_both() -> None:
     said = found.line().text
     assert said.startswith("of different providers") and all(name in said for name in orders)
     one = [each for each in outcome.answers if each.pool.replica.gpu_type.id == "b200"]
-    assert price_order(one) is None, "one GPU type has nothing to compare"
+    assert price_order(one, question) is None, "one GPU type has nothing to compare"
 
 
 def test_stated_prices_are_of_one_source() -> None:
     question = sizing.ask(model="llama-3.1-8b", gpu=["h200-sxm", "b200"], isl=100, osl=30, rps=1, price=3.0)
-    assert price_order(by_prediction(question, load_data()).answers) is None
+    assert price_order(by_prediction(question, load_data()).answers, question) is None
 
 
 def test_no_provider_of_both_is_said() -> None:
@@ -91,7 +91,7 @@ def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:
     most = int(RULES.measure_first * 12)
     assert f", {most} in 90 % or more" in said(12, most) and "measure" not in said(12, most)
     far = said(12, most + 1)
-    assert "measure one replica first (llmsize import, then llmsize calibrate)" in far
+    assert "measure one replica first (llmsize deploy --benchmark, import, calibrate)" in far
     assert f"{most + 1}" not in far and "12 GPUs keep the limits in 60 %" in far
     assert "measure one replica first" in said(12, None)
     assert "measure" not in said(12, most + 1, own=True), "own runs are measured"
@@ -110,7 +110,7 @@ def test_a_confidence_sizes_as_asked_and_says_the_same() -> None:
 def test_the_price_at_which_another_gpu_type_costs_less_is_named() -> None:
     question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm,h200-sxm", isl=1000, osl=200, rps=5)
     answers = by_prediction(question, load_data()).answers
-    order = price_order(answers)
+    order = price_order(answers, question)
     assert order is not None and order.turn is not None
     first, then = (next(a for a in answers if a.pool.replica.gpu_type.id == id_) for id_ in order.typical)
     assert order.turn.usd_per_gpu_hour * first.gpus == pytest.approx(then.usd_per_hour)

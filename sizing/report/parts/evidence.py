@@ -355,7 +355,7 @@ def is_to_measure(gpus: int, gpus_sure: int | None, found: Evidence | None) -> b
 
 
 class SureOf(NamedTuple):
-    """The sure count of an answer: the expected and sure GPUs, the confidence, the kinds of limits that runs must keep; its GPU type."""
+    """The sure count of an answer: the expected and sure GPUs, the confidence, the kinds of limits that runs must keep; its GPU type, and what a GPU costs."""
 
     gpus: int
     gpus_sure: int | None
@@ -364,6 +364,7 @@ class SureOf(NamedTuple):
     limited: bool
     by_rate: bool
     gpu: str = ""
+    usd_per_gpu_hour: float | None = None
 
     def lines(self, without: str = "", gpus_without: int | None = None) -> Iterable[Line]:
         """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
@@ -377,7 +378,9 @@ class SureOf(NamedTuple):
         keeps = screen.kept_by_runs(self.limited, self.by_rate)
         unsized = is_to_measure(gpus_without or self.gpus, self.gpus_sure, found)
         first = screen.MEASURE_FIRST if unsized else ""
-        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, first)
+        price, sure = self.usd_per_gpu_hour, self.gpus_sure
+        usd = None if price is None or sure is None else price * sure
+        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, first, usd)
         if found.surer is not None:
             yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
 

@@ -22,7 +22,8 @@ KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
-MEASURE_FIRST = "measure one replica first (llmsize import, then llmsize calibrate)"
+MEASURE_FIRST = "measure one replica first (llmsize deploy --benchmark, import, calibrate)"
+WAITS = "offline, TTFT has the wait in the queue"
 NO_LIMIT = "No latency limit is set"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
@@ -187,7 +188,13 @@ def kept(limited: bool, verified: bool) -> str:
 
 
 def sure(
-    gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout: str | None = None, first: str = ""
+    gpus: int,
+    found: ConfidentSize,
+    keeps: str,
+    without: str = "",
+    layout: str | None = None,
+    first: str = "",
+    usd_per_hour: float | None = None,
 ) -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
@@ -195,7 +202,7 @@ def sure(
 
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
     replica of the sure number, if it is another than the answer's. `first` is what is better done before a sure number that no
-    buyer can use, which is left out then; with all details it is there.
+    buyer can use, which is left out then; with all details it is there. The sure number costs `usd_per_hour`.
     """
     shape = "" if layout is None else f" (as {layout})"
     more = f"; {without} without --confidence" if without else ""
@@ -217,7 +224,8 @@ def sure(
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
     detail = f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}"
-    sure_of = f"{found.gpus:,}{shape} in {share} or more"
+    usd = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h,"
+    sure_of = f"{found.gpus:,}{shape}{usd} in {share} or more"
     if found.chance is None:
         said = f"{plural(found.gpus, 'GPU')}{shape} {_keep(keeps, found.gpus)} in {share} of {alike}"
     else:
