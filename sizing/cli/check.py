@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, OUTPUT, VERIFY_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
@@ -15,10 +15,8 @@ from sizing.question.fields import (
     PEAK_OPTIONS,
     PLANNING_OPTIONS,
     SET_OPTIONS,
-    TEXT,
-    WHOLE,
-    Field,
     named,
+    option_table,
     with_help,
     without,
 )
@@ -29,21 +27,7 @@ if TYPE_CHECKING:
     from sizing.question.values import Part
     from sizing.specs.launch import Policy
 
-UNSAID, POLICY = "What the files do not say", "Policy"
-FILLED_OPTIONS = (
-    Field("model", TEXT, ("--model", "-m"), "Model that is served (llmsize models).", UNSAID),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", UNSAID),
-    Field("engine", TEXT, ("--engine",), "Engine and version: vllm:0.19.0.", UNSAID),
-    Field("replicas", WHOLE, ("--replicas",), "Number of replicas.", UNSAID),
-    Field("ignore_flags", TEXT, ("--ignore-flags",), "Flags of the command lines to ignore, as they change nothing here: --my-flag,--other.", UNSAID),
-)  # fmt: skip
-POLICY_OPTIONS = (
-    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Fails if the demand uses more than this share of what the deployment can serve within the limits: 80%. In estimate, this option is the load over the highest stable rate.", POLICY),
-    Field("min_headroom", TEXT, ("--min-headroom",), "Fails if the demand cannot grow by this much: 20%.", POLICY),
-    Field("max_usd_per_million_tokens", TEXT, ("--max-usd-per-million-tokens",), "Fails if a million output tokens cost more than this, in $, at the demand.", POLICY),
-    Field("max_gpus", WHOLE, ("--max-gpus",), "Fails if the deployment has more GPUs.", POLICY),
-    Field("confidence", TEXT, ("--confidence",), "Fails if fewer similar published runs keep the limits: 80%, from 50% to 95%.", POLICY),
-)  # fmt: skip
+FILLED_OPTIONS, POLICY_OPTIONS = option_table("deployment"), option_table("policy")
 # The demand and its limits, in place of a workload or over it.
 ASKED_OPTIONS = (
     *without(DEMAND_OPTIONS, "gpus"),
@@ -51,19 +35,18 @@ ASKED_OPTIONS = (
     *PEAK_OPTIONS,
     *LIMIT_OPTIONS,
 )
+DEMAND_FILE, BASELINE = option_table("check")
 CHECK_OPTIONS = (
-    Field("demand", TEXT, ("--demand",), "Workload to serve: a file, or the name of a ready workload (llmsize workloads). Default: what --isl, --osl, --rps and so on state.", UNSAID),
+    DEMAND_FILE,
     *FILLED_OPTIONS,
     *ASKED_OPTIONS,
     *POLICY_OPTIONS,
     *SET_OPTIONS,
     *named(PLANNING_OPTIONS, "price", "provider"),
-    Field("baseline", TEXT, ("--baseline",), "JSON file of an earlier check. Shows what has changed since.", OUTPUT),
-)  # fmt: skip
-CI_FORMATS = ("github", "junit", "sarif")
-OUTPUTS = with_help(
-    FORMAT_OPTIONS, {"format": "Format of the output: table (default), json, csv, markdown, github, junit or sarif."}
+    BASELINE,
 )
+CI_FORMATS = ("github", "junit", "sarif")
+OUTPUTS = with_help(FORMAT_OPTIONS, "check")
 
 
 @takes((*CHECK_OPTIONS, *OUTPUTS, *VERIFY_OPTIONS))

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.estimate import to_size
-from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
-from sizing.question.fields import QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, sets_demand, states_demand
+from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
+from sizing.question.fields import (
+    QUESTION_OPTIONS,
+    WORKLOAD_OPTIONS,
+    option_table,
+    sets_demand,
+    states_demand,
+)
 from sizing.question.rules import OF_DEMAND
 from sizing.specs.errors import Fault, InputError, placed
 
@@ -19,11 +25,7 @@ if TYPE_CHECKING:
     from sizing.report.compare import Replaced
     from sizing.specs.workload import Aim, Workload
 
-OWN_OPTIONS = (
-    Field("sort", TEXT, ("--sort",), "Order of the candidates: gpus, cost or energy. Default: the --objective.", OWN),
-    Field("replace", TEXT, ("--replace",), "Compare replacements for these GPUs: 8xh100-sxm. The demand is the most that they serve within the limits.", OWN),
-    JOBS,
-)  # fmt: skip
+OWN_OPTIONS = option_table("compare")
 SORTS: tuple[Aim, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
 STAND_IN = {"rps": 1.0}  # a demand used only to validate the other options

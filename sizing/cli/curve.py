@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, WorkloadName, takes
+from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.cli.output import chosen_format, complain, say_unread, write, write_picture
 from sizing.question.fields import (
     DEMAND_OPTIONS,
@@ -16,10 +16,8 @@ from sizing.question.fields import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
-    TEXT,
-    WHOLE,
-    Field,
     named,
+    option_table,
     with_help,
     without,
 )
@@ -42,34 +40,17 @@ if TYPE_CHECKING:  # loaded when the command runs
 LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
 SIZED_BY = ("rps", "users", "dau")  # a demand whose answer is drawn; --concurrency states the loads of a curve
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode", *SIZED_BY)
-GPU_HELP = "GPU type, several with commas, a profile's path, or all. Default: the workload's, or as measured."
-SIZED_HELP = {
-    "rps": "Demand: requests/s at the busiest time. The answer of llmsize estimate is chosen, and its load is a point.",
-    "users": "Demand: concurrent users, who send the next request a --think-time (30s) after an answer, as in llmsize estimate.",
-    "dau": "Demand: daily active users, as in llmsize estimate.",
-}
-OWN_OPTIONS = (
-    Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line for each: 1,2,4,8 (default); or doublings: 1..8x2.", OWN),
-    Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line for each: 1 by default.", OWN),
-    Field("concurrency", TEXT, ("--concurrency",), "Mean requests in flight on one replica, which arrive at random times: 1,8,64; doublings 1..512x2 (default); steps 10..100:10. With separate pools: on both together, by default up to the most that they hold.", OWN),
-    Field("closed_loop", bool, ("--closed-loop",), "Always exactly this number in flight, as the clients of a benchmark hold it. With --measured, predictions have the arrivals of the rows.", OWN),
-    Field("x", TEXT, ("--x",), "Latency of the x axis: ttft, itl or e2e. Default: TTFT for streaming (ITL or E2E if only that is limited), else E2E.", OWN),
-    Field("measured", TEXT, ("--measured",), "Draw the measured rows of this CSV file: those of a closed loop, or where it has none, those at a rate. With a workload or -m predictions are drawn too.", OWN),
-    Field("measured_only", bool, ("--measured-only",), "Predict nothing: use -m and the workload only to select rows.", OWN),
-    Field("plot", TEXT, ("--plot",), "Draw the curve into this file: .svg, .png or .pdf (needs llmsize[plot]).", OWN),
-    Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", OWN),
-    JOBS,
-)  # fmt: skip
+OWN_OPTIONS = option_table("curve")
 CURVE_OPTIONS = (
-    *with_help(MODEL_OPTIONS, {"gpu": GPU_HELP}),
-    *with_help(named(DEMAND_OPTIONS, *OF_DEMAND), SIZED_HELP),
+    *with_help(MODEL_OPTIONS, "curve"),
+    *with_help(named(DEMAND_OPTIONS, *OF_DEMAND), "curve"),
     *LIMIT_OPTIONS,
     *without(SERVING_OPTIONS, *LISTED_SIZES),
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
     *SET_OPTIONS,
 )
-CLOSED_FORM = with_help(VERIFY_OPTIONS, {"no_verify": "Take all points from the closed form: faster, no simulation."})
+CLOSED_FORM = with_help(VERIFY_OPTIONS, "curve")
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"

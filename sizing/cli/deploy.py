@@ -6,22 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import QUESTION_OPTIONS, TEXT, Field
+from sizing.cli.options import VERIFY_OPTIONS, WorkloadName, takes
+from sizing.question.fields import QUESTION_OPTIONS, option_table
 
 if TYPE_CHECKING:
     from sizing.answers.answer import Outcome
     from sizing.question.question import Question
 
-STARTED = "What is started"
-DEPLOY_OPTIONS = (
-    Field("target", TEXT, ("--for",), "What to write: vllm, sglang or trtllm (a shell script), kubernetes (default), kserve or compose.", STARTED),
-    Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load: nvidia/Llama-3.1-70B-Instruct-FP8. Default: the model, if its checkpoint has the precision asked for.", STARTED),
-    Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the draft head (EAGLE, Medusa).", STARTED),
-    Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark command that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
-    Field("output", TEXT, ("--output", "-o"), "File to write. Default, or with -: standard output.", OUTPUT),
-    Field("json", bool, ("--json",), "Write JSON that contains the text.", OUTPUT),
-)  # fmt: skip
+DEPLOY_OPTIONS = option_table("deploy")
 
 
 @takes((*QUESTION_OPTIONS, *DEPLOY_OPTIONS, *VERIFY_OPTIONS))

@@ -18,7 +18,7 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.fields import DEMAND, QUESTION_OPTIONS, TEXT, Field, with_help
+from sizing.question.fields import QUESTION_OPTIONS, option_table, with_help
 from sizing.specs.errors import Fault, raise_any
 
 if TYPE_CHECKING:
@@ -27,14 +27,11 @@ if TYPE_CHECKING:
     from sizing.question.question import Question
     from sizing.specs.workload import Workload
 
-TRACE_OPTIONS = (
-    Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, and replay it: a file in CSV or JSON lines, also as .gz.", DEMAND),
-)  # fmt: skip
+TRACE_OPTIONS = option_table("estimate")
 
 
 LINES = "jsonl"
-LINE_HELP = "Format of the output: table (default), json, csv, markdown or jsonl (a line for each workload)."
-LINE_FORMATS = with_help(FORMAT_OPTIONS, {"format": LINE_HELP})
+LINE_FORMATS = with_help(FORMAT_OPTIONS, "estimate")
 OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS)
 
 

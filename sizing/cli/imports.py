@@ -7,42 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.fields import NUMBER, TEXT, WHOLE, Field
+from sizing.question.fields import option_table
 
 if TYPE_CHECKING:
     from sizing.catalog.imports.run import RunSettings
 
 
-RAN = "What the files do not record"
-IMPORT_OPTIONS = (
-    Field("model", TEXT, ("--model", "-m"), "Model that was served.", RAN),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", RAN),
-    Field("engine", TEXT, ("--engine",), "Serving engine: vllm or vllm:0.19.0.", RAN),
-    Field("precision", TEXT, ("--precision",), "Precision of the weights: bf16, fp8 ...", RAN),
-    Field("kv_precision", TEXT, ("--kv-precision",), "Precision of the KV cache.", RAN),
-    Field("gpus", WHOLE, ("--gpus",), "Number of GPUs that served the load. Default: TP x PP x DP.", RAN),
-    Field("tp", WHOLE, ("--tp",), "Tensor parallelism.", RAN),
-    Field("pp", WHOLE, ("--pp",), "Pipeline parallelism.", RAN),
-    Field("ep", WHOLE, ("--ep",), "Expert parallelism.", RAN),
-    Field("dp", WHOLE, ("--dp",), "Attention data parallelism.", RAN),
-    Field("isl", NUMBER, ("--isl",), "Mean prompt tokens of a request.", RAN),
-    Field("osl", NUMBER, ("--osl",), "Mean output tokens of a request.", RAN),
-    Field("concurrency", WHOLE, ("--concurrency",), "Requests in flight, for a closed loop.", RAN),
-    Field("rps", NUMBER, ("--rps",), "Requests/s, for arrivals at a rate.", RAN),
-    Field(
-        "speculative",
-        TEXT,
-        ("--speculative",),
-        "Speculative decoding: METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75.",
-        RAN,
-    ),
-    Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of prompt tokens found in the prefix cache: 0.3, 30%.", RAN),
-)
-
-
-SECONDS = Field(
-    "seconds", NUMBER, ("--seconds",), "Seconds between two scrapes, or from the start to the only one.", RAN
-)
+*IMPORT_OPTIONS, SECONDS = option_table("import")
 
 
 @takes((*IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
-from sizing.question.fields import SERVING, TEXT, WHOLE, Field
+from sizing.question.fields import option_table
 from sizing.question.values import check
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
@@ -19,9 +19,8 @@ HAIR = 1e-9  # rounding tolerance for decimal shares
 
 OPTIONS = (
     *(option._replace(type=list[str] | None) if option.name == "model" else option for option in MEMORY_OPTIONS),
-    Field("sequences", WHOLE, ("--sequences",), "Number of sequences of the longest length to hold at once, 1 by default.", SERVING),
-    Field("share", TEXT, ("--share",), "Several models on one GPU (-m A -m B): the share of its memory for each, as 0.5,0.3.", SERVING),
-)  # fmt: skip
+    *option_table("memory"),
+)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sizing.cli.options import FORMAT_OPTIONS, OWN, STEP_OPTIONS, takes
-from sizing.question.fields import DEMAND, TEXT, WHOLE, Field
+from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
+from sizing.question.fields import option_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sizing.report.roofline import StepSizes
 
-OWN_OPTIONS = (
-    Field(
-        "batch", TEXT, ("--batch",), "Numbers of sequences that decode: 1,8,64; or doublings: 1..512x2 (default).", OWN
-    ),
-    Field("context", WHOLE, ("--context",), "Mean context of these sequences in tokens, 2,048 by default.", OWN),
-    Field("prefill", TEXT, ("--prefill",), "Prompt lengths in tokens: 512,2048; or doublings: 128..8192x2.", OWN),
-    Field(
-        "plot", TEXT, ("--plot",), "Draw the roofline into this file: .svg, .png or .pdf (needs llmsize[plot]).", OWN
-    ),
-)
-LENGTH_OPTIONS = (
-    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; with --osl it replaces --context.", DEMAND),
-    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens. The mean context is --isl plus half of it.", DEMAND),
-)
+OWN_OPTIONS, LENGTH_OPTIONS = option_table("roofline"), option_table("lengths")
 
 
 @takes((*OWN_OPTIONS, *STEP_OPTIONS, *LENGTH_OPTIONS, *FORMAT_OPTIONS))

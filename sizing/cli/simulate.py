@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_HELP, SIMULATION_OPTIONS, WorkloadName, takes
+from sizing.cli.options import FORMAT_OPTIONS, SIMULATION_OPTIONS, WorkloadName, takes
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -41,17 +41,6 @@ SHAPES: tuple[Literal["lognormal", "normal"], ...] = ("lognormal", "normal")
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: almost all at once, and almost evenly spaced
 NOUNS = {"isl": "prompt", "osl": "output"}
 
-# Help of shared options for the simulation of a given deployment.
-HELP = {
-    "itl": "Inter-token latency (TPOT): 30ms, p99:50ms; with --ticks the ticks of a decode step.",
-    "max_model_len": "Longest sequence to hold; that of the load by default.",
-    "isl_max": "Longest prompt; cuts lengths that are spread.",
-    "osl_max": "Longest output; cuts lengths that are spread.",
-    "rps": "Load in requests/s over all replicas.",
-    "concurrency": "Load in requests in flight, over all replicas: a closed loop, whose ends bring the next.",
-    "users": "Load in concurrent users, each of whom asks again a think time after an answer.",
-    "dau": "Load in daily active users, at the peak.",
-}
 CLOSED_LOOP = named(DEMAND_OPTIONS, "closed_loop")
 # The number of GPUs is --replicas times the layout, not a budget. --requests without a load replaces a mode.
 SHARED = (
@@ -63,8 +52,8 @@ SHARED = (
     *SET_OPTIONS,
 )
 OPTIONS = (
-    *with_help(SHARED, ONE_LAYOUT_HELP | HELP),
-    *with_help(LIMIT_OPTIONS, HELP),
+    *with_help(SHARED, "one layout", "simulate"),
+    *with_help(LIMIT_OPTIONS, "simulate"),
     *SIMULATION_OPTIONS,
 )
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_HELP, STEP_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
 from sizing.question.fields import DISAGGREGATION_OPTIONS, with_help
 
-OPTIONS = (*STEP_OPTIONS, *with_help(DISAGGREGATION_OPTIONS, ONE_LAYOUT_HELP))
+OPTIONS = (*STEP_OPTIONS, *with_help(DISAGGREGATION_OPTIONS, "one layout"))
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS))

@@ -11,14 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.estimate import to_size
-from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
+from sizing.cli.options import FORMAT_OPTIONS, WorkloadName, takes
 from sizing.question.fields import (
-    LISTED,
     QUESTION_OPTIONS,
-    SWITCH,
-    TEXT,
     WORKLOAD_OPTIONS,
     Field,
+    option_table,
     options_of,
     with_help,
 )
@@ -33,15 +31,8 @@ if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.report.sweep import Percentile, Sweep, SweepRow
     from sizing.specs.workload import Workload
 
-OWN_OPTIONS = (
-    Field("vary", LISTED, ("--vary",), "Vary an input: KEY=VALUES. KEY is the name of an option (isl, rps, tp, precision, gpu, ttft ...); VALUES are separated by commas, or 1..5, doublings 1..512x2 or steps 1..100:10. May be repeated.", OWN),
-    Field("verify", SWITCH, ("--verify/--no-verify",), "Check every answer by simulation, as estimate does. Default: closed form only.", OWN),
-    JOBS,
-    Field("shard", TEXT, ("--shard",), "Compute only one of N equal parts of the rows: K/N, as 3/16 (for job arrays). All parts in order are the whole.", OWN),
-    Field("dask", TEXT, ("--dask",), "Address of a Dask scheduler whose workers compute the rows (needs llmsize[dask]).", OWN),
-)  # fmt: skip
-ROW_HELP = "Format of the output: table (default), csv, jsonl, json or markdown. csv and jsonl write rows as they come."
-ROW_FORMATS = with_help(FORMAT_OPTIONS, {"format": ROW_HELP})
+OWN_OPTIONS = option_table("sweep")
+ROW_FORMATS = with_help(FORMAT_OPTIONS, "sweep")
 AT_ONCE = 512  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
 SHORT = 2  # stand-in for a varied length in tokens: long enough to decode

@@ -1,10 +1,14 @@
-"""The options of a question (name, type, spellings, help, workload field), and the options that a user stated."""
+"""The options of commands, which are the rows of options.csv, and the options of a question that a user stated."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, NewType
 
 from sizing.question.values import comma_separated, whole_number
@@ -40,92 +44,39 @@ OPTIMISATIONS = "Optimisations"
 OF_ITS_OWN = frozenset({"closed_loop", "think_time", "within"})  # details of a demand that state none by themselves
 SESSION = "sessions."  # the prefix of the fields of a demand in sessions
 Share = NewType("Share", float)
+Count = NewType("Count", int)
 Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
 PRICE, LISTED = Prices | None, list[str] | None
+COUNT = Count | None  # a whole number from 1 on
 CONFIGURED = "configured"  # the key, among option values, of the places of settings by option name
 DISAGGREGATE = "--disaggregate"
 # Commands that take separate pools.
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate", "cost", "report", "deploy")
 
-QUESTION_OPTIONS = (
-    Field("model", TEXT, ("--model", "-m"), "Model: a name of the catalogue (llmsize models), a Hugging Face id, or the path of a config.json or of its folder.", MODEL, "model"),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus) or the path of a profile; several with commas, or all. 8xh100 also means --gpus 8. Default: the workload's; else common data-centre GPUs are compared.", MODEL, "gpu"),
-    Field("task", TEXT, ("--task",), "What the model does: generate; or embed, classify or score, which give one result for a prompt and generate no tokens.", MODEL, "task"),
-    Field("precision", TEXT, ("--precision", "--quantization"), "Precision of the weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: that of the checkpoint.", MODEL),
-    Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "Precision of the KV cache: auto (that of the checkpoint), fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
-    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean length of a prompt in tokens: 2000 or 2k. With --turns: of the first prompt.", DEMAND, "tokens.isl"),
-    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean length of an output in tokens.", DEMAND, "tokens.osl"),
-    Field("isl_max", WHOLE, ("--isl-max",), "Length of the longest prompt in tokens. Default: --isl.", DEMAND, "tokens.isl_max"),
-    Field("osl_max", WHOLE, ("--osl-max",), "Length of the longest output in tokens. Default: --osl.", DEMAND, "tokens.osl_max"),
-    Field("rps", NUMBER, ("--rps", "--qps"), "Demand: requests/s at the busiest time.", DEMAND, "demand.requests_per_s"),
-    Field("users", NUMBER, ("--users",), "Demand: concurrent users. Each sends the next request a --think-time (30s) after an answer, or --requests-per-session requests in a --session-length.", DEMAND, "demand.concurrent_users"),
-    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests that each of the --users sends in a session.", DEMAND, "demand.sessions.requests_per_session"),
-    Field("session_length", TEXT, ("--session-length",), "Duration of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
-    Field("concurrency", WHOLE, ("--concurrency",), "Demand: mean number of requests in flight over all replicas. They arrive at random times.", DEMAND, "demand.concurrency"),
-    Field("closed_loop", bool, ("--closed-loop",), "With --concurrency: always exactly this number in flight, as the clients of a benchmark hold it.", DEMAND, "demand.closed_loop"),
-    Field("dau", NUMBER, ("--dau",), "Demand: daily active users.", DEMAND, "demand.daily_active_users"),
-    Field("documents", NUMBER, ("--documents",), "Demand: requests of offline work that are all done --within a time: 2M.", DEMAND, "demand.documents"),
-    Field("within", TEXT, ("--within",), "Time in which all --documents are done: 6h.", DEMAND, "demand.within"),
-    Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests that a user sends in a day.", DEMAND, "planning.requests_per_user_per_day"),
-    Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
-    Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Busiest time divided by the mean of the active hours.", DEMAND, "planning.peak_to_mean"),
-    Field("mode", TEXT, ("--mode",), "How answers are used: streaming (tokens as they come), sequential (whole answers) or offline (no limits on latency).", DEMAND, "mode"),
-    Field("gpus", WHOLE, ("--gpus",), "GPUs that must be enough for the demand. Without a demand the answer is what these GPUs can serve.", DEMAND, "gpus"),
-    Field("mean_rps", NUMBER, ("--mean-rps",), "Demand: mean requests/s around the clock. --profile, --peak-to-mean or --percentile give the peak.", DEMAND, "demand.mean_requests_per_s"),
-    Field("profile", TEXT, ("--profile",), "Load in each hour of the day: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
-    Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the arrivals in a second, which are random (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
-    Field("ttft", TEXT, ("--ttft",), "Limit on the time to first token: 500ms (mean) or p95:500ms. Default: no limit.", LIMITS, "limits.ttft"),
-    Field("itl", TEXT, ("--itl", "--tpot"), "Limit on the inter-token latency (TPOT): 30ms (mean) or p99:50ms. Default: no limit.", LIMITS, "limits.itl"),
-    Field("e2e", TEXT, ("--e2e",), "Limit on the end-to-end latency: 5s (mean) or p95:5s. Default: no limit.", LIMITS, "limits.e2e"),
-    Field("engine", TEXT, ("--engine",), "Serving engine: vllm, sglang or tensorrt-llm (also nim, trtllm); with a version as vllm:0.19.0 (llmsize engines).", SERVING, "serving.engine"),
-    Field("tp", WHOLE, ("--tp", "--tensor-parallel-size"), "Tensor parallelism: GPUs that share each layer. Default: the search tries several.", SERVING, "serving.tp"),
-    Field("pp", WHOLE, ("--pp", "--pipeline-parallel-size"), "Pipeline parallelism: stages that hold some of the layers each. Default: the search chooses.", SERVING, "serving.pp"),
-    Field("ep", WHOLE, ("--ep",), "Expert parallelism: GPUs among which the experts of a MoE model are divided. Default: the search chooses.", SERVING, "serving.ep"),
-    Field("dp", WHOLE, ("--dp",), "Data parallelism of attention inside a replica: groups of GPUs, each with its own requests. Default: the search chooses.", SERVING, "serving.dp"),
-    Field("cp", WHOLE, ("--cp", "--prefill-context-parallel-size"), "Context parallelism: this many times as many GPUs, which divide the tokens of each prompt and of its cache.", SERVING, "serving.cp"),
-    Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: TP GPUs that would hold the same cache (MLA, few KV heads) divide its tokens among this many.", SERVING, "serving.dcp"),
-    Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens are sent to their experts with --dp and --ep: allgather (default within a node), low_latency (default between nodes) or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
-    Field("redundant_experts", WHOLE, ("--redundant-experts", "--num-redundant-experts", "--ep-num-redundant-experts"), "Additional copies of popular experts in each layer (EPLB). Example: 32 copies of 256 experts fill the 288 slots of EP72.", SERVING, "serving.redundant_experts"),
-    Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Measured load of the busiest expert GPU, divided by the mean: 1.2. Default: that of random routing.", SERVING, "serving.expert_imbalance"),
-    Field("memory_fraction", SHARE, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "Share of the GPU's memory that the engine uses: 0.9 or 90%. Default: that of the engine.", SERVING, "serving.memory_fraction"),
-    Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence, prompt and output, in tokens. Default: the longest of the workload.", SERVING, "serving.max_model_len"),
-    Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences that run at once on a replica. Default: that of the engine.", SERVING, "serving.max_num_seqs"),
-    Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Most tokens that one step of the engine computes. Default: that of the engine.", SERVING, "serving.max_num_batched_tokens"),
-    Field("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "Memory of the CUDA graphs in GiB, as the engine's log states it. Default: the usual amount for the engine.", SERVING, "serving.cuda_graphs_gib"),
-    Field("kv_cache_bytes", TEXT, ("--kv-cache-memory-bytes",), "Size of the KV cache on each GPU: 25GB. It replaces the memory fraction.", SERVING, "serving.kv_cache_bytes"),
-    Field("max_total_tokens", WHOLE, ("--max-total-tokens",), "Most tokens that the KV cache of a replica holds. Default: what fits.", SERVING, "serving.max_total_tokens"),
-    Field("prefix_caching", SWITCH, ("--enable-prefix-caching/--no-enable-prefix-caching", " /--disable-radix-cache"), "Prefix caching on or off. With it, hybrid models keep more recurrent states. Default: that of the engine version.", SERVING, "serving.prefix_caching"),
-    Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "Run without CUDA graphs: this frees their memory, but the host starts each operation, which takes longer.", SERVING, "serving.enforce_eager"),
-    Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of each GPU's weights that stay in host memory and are read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
-    Field("offload_backend", TEXT, ("--offload-backend",), "How offloaded weights reach the GPU: uva (read in every step) or prefetch (copied while other layers run).", SERVING, "serving.offload_backend"),
-    Field("pp_layers", TEXT, ("--pp-layers",), "Number of layers in each pipeline stage: 20,22. Default: equal parts.", SERVING, "serving.pp_layers"),
-    Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Most images of a prompt, in vLLM's format: image=2, or '{\"image\": 0, \"video\": 0}'. With 0 of everything the encoder is not loaded.", SERVING, "serving.limit_mm_per_prompt"),
-    Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of the recurrent states, divided by the memory of the KV cache.", SERVING, "serving.mamba_full_memory_ratio"),
-    Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: number of recurrent states to hold. It replaces the ratio.", SERVING, "serving.max_mamba_cache_size"),
-    Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
-    Field("speculative", TEXT, ("--speculative",), "Speculative decoding: METHOD[:TOKENS][@ACCEPTANCE]. Examples: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
-    Field("sparsity", TEXT, ("--sparsity",), "Structured sparsity of the weights: 2:4.", OPTIMISATIONS, "optimisations.sparsity"),
-    Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", OPTIMISATIONS, "optimisations.prefix.hit"),
-    Field("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens at the start of a prompt that running requests share, so that the cache holds them once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
-    Field("prefix_distinct", WHOLE, ("--prefix-distinct",), "Number of different shared prefixes, 1 by default. Each replica holds all of them, or its part with --prefix-routing affinity.", OPTIMISATIONS, "optimisations.prefix.distinct"),
-    Field("turns", WHOLE, ("--turns",), "Turns of a conversation. Each turn sends the whole conversation again: --isl is the first prompt, later prompts are longer, and the cache hit rate is computed.", OPTIMISATIONS, "optimisations.prefix.turns"),
-    Field("think_time", TEXT, ("--think-time",), "Time from an answer to the user's next request: 30s. It applies to --users and to --turns, whose caches are kept for that time.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
-    Field("prefix_routing", TEXT, ("--prefix-routing",), "How requests are sent to replicas: affinity (to the replica that has their prefix in its cache) or random (default; also for round-robin).", OPTIMISATIONS, "optimisations.prefix.routing"),
-    Field("lora", TEXT, ("--lora",), "LoRA adapters in GPU memory at once: SLOTSxRANK, as 16x64; 16x64+experts if experts have adapters too.", OPTIMISATIONS, "optimisations.lora"),
-    Field("images", TEXT, ("--images",), "Images of each request: NUMBERxHEIGHTxWIDTH in pixels, as 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
-    Field("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache is read back from host memory: 0.5; with the speed in GB/s as 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
-    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Most of the highest stable rate that a replica may be used for: 80% or 0.8.", PLANNING, "planning.max_utilisation"),
-    Field("headroom", TEXT, ("--headroom",), "Reserve to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
-    Field("objective", TEXT, ("--objective",), "What to minimise: gpus, cost or energy. Default: cost if several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
-    Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP 1, 2, 4, 8 within a node; for MoE models also attention DP with EP; others only if none of these is enough), pipelines, or all.", PLANNING, "planning.layouts"),
-    Field("confidence", TEXT, ("--confidence",), "Share of similar published runs that must keep the limits, from 50% to 95%: 90%. Default: the prediction, raised to a share of 50% where it has less.", PLANNING),
-    Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
-    Field("price", PRICE, ("--price",), "Price in $ per GPU-hour: 2.5, or for each GPU type h100-sxm=2.5,h200-sxm=3.1. Default: the median of known prices (llmsize prices).", PLANNING),
-    Field("provider", TEXT, ("--provider",), "Take the prices of this provider, on demand or of another kind: aws, nebius:spot (llmsize prices). GPU types that it does not offer are left out.", PLANNING),
-    Field("set", LISTED, ("--set",), "Set any field of a workload: PATH=VALUE, as demand.requests_per_s=80. May be repeated.", PLANNING),
-    Field("disaggregate", TEXT, (DISAGGREGATE,), "Prefill and decode on separate pools of GPUs. Without a value the search chooses both pools. Else prefill=POOL,decode=POOL, where POOL is [COUNTx][GPU][:LAYOUT]: prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
-)  # fmt: skip
+TYPES: dict[str, Any] = {
+    **{"text": TEXT, "whole": WHOLE, "count": COUNT, "number": NUMBER, "share": SHARE, "price": PRICE},
+    **{"switch": SWITCH, "flag": bool, "list": LISTED},
+}
+
+
+@cache
+def _tables() -> tuple[tuple[str, Field], ...]:
+    """The rows of options.csv, each with the name of its table."""
+    text = Path(__file__).with_name("options.csv").read_text(encoding="utf-8")
+    _, *rows = csv.reader(io.StringIO(text, newline=""))
+    return tuple(
+        (table, Field(name, TYPES.get(kind), tuple(spellings.split(";")), words, panel, field or None))
+        for table, name, kind, spellings, panel, field, words in rows
+    )
+
+
+def option_table(table: str) -> tuple[Field, ...]:
+    """The options of a table of options.csv, in their order."""
+    return tuple(option for of, option in _tables() if of == table and option.type is not None)
+
+
+QUESTION_OPTIONS = option_table("question")
 
 
 def of_panel(options: Iterable[Field], *panels: str) -> tuple[Field, ...]:
@@ -143,8 +94,9 @@ def without(options: Iterable[Field], *names: str) -> tuple[Field, ...]:
     return tuple(option for option in options if option.name not in names)
 
 
-def with_help(options: Iterable[Field], texts: Mapping[str, str]) -> tuple[Field, ...]:
-    """The options with other help texts, by name."""
+def with_help(options: Iterable[Field], *tables: str) -> tuple[Field, ...]:
+    """The options with the help texts of some tables of options.csv, whose rows state no type; the last table counts."""
+    texts = {option.name: option.help for name in tables for of, option in _tables() if of == name and not option.type}
     return tuple(option._replace(help=texts.get(option.name, option.help)) for option in options)
 
 
