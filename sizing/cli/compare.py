@@ -16,7 +16,7 @@ from sizing.question.fields import (
     sets_demand,
     states_demand,
 )
-from sizing.question.rules import OF_DEMAND
+from sizing.question.rules import group
 from sizing.specs.errors import Fault, InputError, placed
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
 
         return print_from(measured, workload, values, Added(whole=True, sort=values["sort"]))
     if values["replace"] is not None:  # the replaced GPUs set the demand
-        values = without_settings(values, OF_DEMAND)
+        values = without_settings(values, group("OF_DEMAND"))
     asked = ask(workload, values)
     simulated, jobs = not values["no_verify"], min(values["jobs"] or cores(), len(candidates_of(asked.question)))
     each = partial(ordered, jobs=jobs)

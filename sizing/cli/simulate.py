@@ -19,7 +19,7 @@ from sizing.question.fields import (
     with_help,
     without,
 )
-from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules, of_layout, of_service
+from sizing.question.rules import broken, check_rules, group, of_layout, of_service
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))
     traced, data = values["trace"] is not None, load_data()
-    wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # invalid here and already reported, as is a limit in ticks
+    wrong = group("OF_LOADS OF_LENGTHS") if traced else ()  # invalid here and already reported, as is a limit in ticks
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
     of_demand = (option.name for option in SHARED if (option.field or "").startswith("demand."))
     said = [name for name in of_demand if values[name] is not None]

@@ -20,7 +20,7 @@ from sizing.question.fields import (
     options_of,
     with_help,
 )
-from sizing.question.rules import OF_DEMAND
+from sizing.question.rules import group
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError, raise_any
 
@@ -189,8 +189,8 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, without_settings(values), FILES))
     shard = Part(lambda: _shard(values["shard"]))
     check(output, found, axes, shard)
-    if any(axis.name in OF_DEMAND for axis in axes.value):
-        values = without_settings(values, OF_DEMAND)
+    if any(axis.name in group("OF_DEMAND") for axis in axes.value):
+        values = without_settings(values, group("OF_DEMAND"))
     if shard.value.parts > (total := size(axes.value)):
         message = f"makes empty parts of {total:,} rows"
         raise InputError(message, field="--shard", allowed=f"at most {total:,} parts")

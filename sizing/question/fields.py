@@ -61,13 +61,18 @@ TYPES: dict[str, Any] = {
 
 
 @cache
+def table_rows(file: str) -> tuple[list[str], ...]:
+    """The rows of a CSV file of this room, without its head."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    return tuple(csv.reader(io.StringIO(text, newline="")))[1:]
+
+
+@cache
 def _tables() -> tuple[tuple[str, Field], ...]:
     """The rows of options.csv, each with the name of its table."""
-    text = Path(__file__).with_name("options.csv").read_text(encoding="utf-8")
-    _, *rows = csv.reader(io.StringIO(text, newline=""))
     return tuple(
         (table, Field(name, TYPES.get(kind), tuple(spellings.split(";")), words, panel, field or None))
-        for table, name, kind, spellings, panel, field, words in rows
+        for table, name, kind, spellings, panel, field, words in table_rows("options.csv")
     )
 
 
