@@ -283,6 +283,7 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
 AS_DEFAULT = Serving.model_construct()  # skips validation
 
 
+@lru_cache(maxsize=4096)
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
     """Memory of the tightest stage for sequences of up to `tokens` tokens, with the memory options of `serving`."""
     stated = serving.kv_cache_bytes is not None
@@ -290,6 +291,7 @@ def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> M
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
+@lru_cache(maxsize=4096)
 def concurrency(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> float:
     """The `max_concurrency` of `use`, for the price of nothing else."""
     pools = _pools(shard, gpu, serving)

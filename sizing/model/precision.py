@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sizing.model.extras import NOTHING, Draft, Extras
@@ -240,6 +241,7 @@ def _of_draft(
     return replace(own, weight_format=as_run, weight_bits=bits, gemm=as_run, moe=as_run, others=())
 
 
+@lru_cache(maxsize=1024)
 def _plan(
     model: Model, gpu: Gpu, settings: EngineSettings, formats: Formats, precision: str | None, kv_precision: str
 ) -> PrecisionPlan:

@@ -8,7 +8,7 @@ prefill, and those that come during its last steps are met no more.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -227,7 +227,9 @@ class Met:
         none = np.exp(-self.mean / bring * np.log1p(bring * np.minimum(1 / self.steps, 1.0)))  # in one of the steps
         overall_s = np.minimum(self.mean * self.each_s, self.most_s) + self.first_s * (1 - none)
         few = self.most_s < COUNTED * self.each_s
-        return np.where(few, self._few_s(), overall_s) if few.any() else overall_s
+        if few.any():
+            overall_s[few] = Met(*(getattr(self, field.name)[few] for field in fields(self)))._few_s()
+        return overall_s
 
     def quantiles_s(self, quantiles: Quantiles) -> dict[str, Array]:
         """Exact below `COUNTED` prompts; for more, from the first three moments (Cornish and Fisher)."""
