@@ -40,6 +40,7 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
 }
+WHOLE = frozenset(("limits", "serving", "optimisations"))  # kept as they are, where no option is of them
 SHELF = Shelf(Workload, "workload", "workloads", "traffic", "llmsize workloads", own="workloads")
 FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads", own="fleets")
 _PROFILES = data_folder("workloads") / "profiles"
@@ -172,10 +173,15 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
     field as it is. `options` names the command-line option of each dotted field, for the faults. Raises InputError with every
     fault of the result.
     """
-    data = {"tokens": {}} if workload is None else workload.model_dump(exclude_unset=True)
     given = {field: value for field, value in overrides.items() if value is not None}
+    dropped = {field: [field, *(of for of in RIVALS.get(field, ()) if of not in given)] for field in given}
+    data: dict[str, Any] = {"tokens": {}}
+    if workload is not None:
+        changed = {other.partition(".")[0] for others in dropped.values() for other in others}
+        kept = {name: getattr(workload, name) for name in WHOLE & workload.model_fields_set - changed}
+        data = workload.model_dump(exclude_unset=True, exclude=set(kept)) | kept
     for field, value in given.items():
-        for other in (field, *(rival for rival in RIVALS.get(field, ()) if rival not in given)):
+        for other in dropped[field]:
             _drop(data, other)
         _set(data, field.split("."), copy.deepcopy(value))
     try:

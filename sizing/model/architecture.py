@@ -350,6 +350,7 @@ def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, blo
     return _context_why_not(model, layout)
 
 
+@lru_cache(maxsize=1024)
 def with_redundant_experts(model: Model, copies: int) -> Model:
     """The model with `copies` redundant experts in each MoE layer."""
 

@@ -24,6 +24,7 @@ LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried between the last that meets the limits and the next one
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold per round; the last is interpolated
 COARSE = 15  # of the points of a round, every 15th is tried first, then those between two of these
+FEW_LOADS = 1024  # layouts evaluated together at a load each, or a few
 AT_ONCE = 128  # layouts evaluated together, so that the arrays fit a core's cache
 ROUNDING = 1e-6  # relative tolerance of a rate for which a load is solved
 LIGHTEST_LOAD = 1e-3  # share of a layout's slots: practically one request at a time
@@ -84,7 +85,7 @@ def solo_over(found: Sequence[Timed], limits: Limits) -> list[Exceeded | None]:
     if not asked:
         return [None] * len(found)
     over = []
-    for ttft_s, itl_s, e2e_s in _together(found, lambda some, rows: _alone_s(*_stacked(some))):
+    for ttft_s, itl_s, e2e_s in _together(found, lambda some, rows: _alone_s(*_stacked(some)), FEW_LOADS):
         alone = {"ttft": ttft_s, "itl": itl_s, "e2e": e2e_s}
         missed = [Exceeded(name, alone[name], limit.seconds) for name, limit in asked.items()]
         worst = max(missed, key=lambda entry: entry.value_s / entry.limit_s)
@@ -270,7 +271,9 @@ def points_of(
     else:
         rates = np.array([each.amount for each in targets], dtype=float) / np.array(replicas, dtype=float)
         measure = throughput.requests_per_s if target.population is None else _population(target)
-        points = _together(found, lambda of, rows: _points(of, _loads_at(of, rates[rows], heaviest[rows], measure)))
+        points = _together(
+            found, lambda of, rows: _points(of, _loads_at(of, rates[rows], heaviest[rows], measure)), FEW_LOADS
+        )
     if target.population is not None:
         return points
     return [_filled(*each, backlog=target.offline) for each in zip(found, points, rates, strict=True)]
@@ -367,15 +370,17 @@ class Stack(NamedTuple):
     batching: Batching
 
 
-def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], list[Solved]]) -> list[Solved]:
+def _together(
+    found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], list[Solved]], at_once: int = AT_ONCE
+) -> list[Solved]:
     """Call `solve` for groups of layouts that can be stacked. It gets the layouts of a group and their numbers."""
     alike: dict[Hashable, list[int]] = {}
     for number, timed in enumerate(found):
         alike.setdefault(shared(timed.curves, timed.batching), []).append(number)
     solved: dict[int, Solved] = {}
     for numbers in alike.values():
-        for start in range(0, len(numbers), AT_ONCE):
-            some = numbers[start : start + AT_ONCE]
+        for start in range(0, len(numbers), at_once):
+            some = numbers[start : start + at_once]
             solved.update(zip(some, solve([found[number] for number in some], some), strict=True))
     return [solved[number] for number in range(len(found))]
 

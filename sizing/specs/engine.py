@@ -370,7 +370,7 @@ class EngineSettings(Spec):
 
     def __hash__(self) -> int:
         """Hash what most often differs. Every look-up of a layout's memory hashes its settings."""
-        return hash((self.max_num_batched_tokens, self.max_num_seqs, self.memory_fraction, self.pool_rule))
+        return hash((self.max_num_batched_tokens, self.max_num_seqs, self.cuda_graphs.gib, self.pool_rule))
 
     @property
     def in_flight_tokens(self) -> int:
