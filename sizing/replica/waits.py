@@ -225,7 +225,7 @@ class Met:
         """The mean over all requests."""
         bring = np.maximum(self.dispersion - 1, TINY)
         none = np.exp(-self.mean / bring * np.log1p(bring * np.minimum(1 / self.steps, 1.0)))  # in one of the steps
-        overall_s = np.minimum(self.mean * self.each_s, self.most_s) + self.first_s * (1 - none)
+        overall_s: Array = np.minimum(self.mean * self.each_s, self.most_s) + self.first_s * (1 - none)
         few = self.most_s < COUNTED * self.each_s
         if few.any():
             overall_s[few] = Met(*(getattr(self, field.name)[few] for field in fields(self)))._few_s()
