@@ -96,7 +96,7 @@ def _excess(point: CurvePoint, limits: Limits) -> tuple[Metric, float]:
 
 def curve(
     question: Question,
-    grid: Grid,
+    grid: Grid | None = None,
     data: Data | None = None,
     *,
     measured: Sequence[CurveLine] = (),
@@ -104,8 +104,9 @@ def curve(
     each: Each = map,
     progress: Progress | None = None,
 ) -> Curve:
-    """Latency against throughput for every deployment of a grid, together with `measured` lines.
+    """Latency against throughput for every deployment of a grid (by default `lines.default_grid`), together with `measured` lines.
 
+    The question's demand has no part: each load is one of a replica.
     The answer of `sized`, the outcome of a demand, has a line, and its load is the chosen point.
     `each` maps over the simulations in order, possibly in other processes.
 
@@ -115,7 +116,8 @@ def curve(
     >>> len(drawn.lines), len(drawn.points)
     (1, 3)
     """
-    data = data or load_data()
+    data, grid = data or load_data(), grid or replica_lines.default_grid(question)
+    question = question.with_(requests_per_s=None, concurrency=None, population=None)
     found = list(replica_lines.lines(question, grid, data))
     if question.space.pools is not None:
         from sizing.answers import pool_lines

@@ -47,6 +47,7 @@ ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "e2e_ms": "e2e", "requests_per_s": "throughput"}
 # Shares of the highest stable rate; at 1 queues grow without end.
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))  # drawn where nothing else is asked for
 LOADS_TRIED, LIGHTEST = 400, 1e-4  # the loads from which the rate for a number in flight is interpolated
 
 
@@ -138,6 +139,12 @@ class Grid:
         checks.word("metric", self.metric, LATENCIES)
         checks.whole("seed", self.seed, least=0)
         checks.check()
+
+
+def default_grid(question: Question) -> Grid:
+    """The grid of `llmsize curve` without options: the layouts that the question leaves open, doublings, the heaviest load."""
+    tp, pp = question.service.serving.tp, question.service.serving.pp
+    return Grid(Layouts(TP if tp is None else (tp,), PP if pp is None else (pp,)), LOADS, heaviest=True)
 
 
 # --- which lines ---------------------------------------------------------------------------------------------------------

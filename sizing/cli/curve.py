@@ -51,7 +51,6 @@ CURVE_OPTIONS = (
     *SET_OPTIONS,
 )
 CLOSED_FORM = with_help(VERIFY_OPTIONS, "curve")
-TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"
 SEED = 0
@@ -319,16 +318,17 @@ def _arrivals(own: _Own, known: Measured | None, *, pooled: bool) -> Arrivals:
 
 def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
     """The sizes to draw: stated, from the workload, from measured rows, or the defaults."""
-    from sizing.answers.lines import Layouts
+    from sizing.answers.lines import Layouts, default_grid
 
-    serving, layouts = question.service.serving, [line.layout for line in known.lines if line.layout] if known else []
-    as_measured = TP if known is None else tuple(sorted({layout.tp for layout in layouts}))
-    tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
-    pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)
-    return Layouts(tp, pp)
+    usual = default_grid(question).layouts
+    if known is not None and question.service.serving.tp is None:
+        usual = usual._replace(tp=tuple(sorted({line.layout.tp for line in known.lines if line.layout})))
+    return Layouts(own.tp or usual.tp, own.pp or usual.pp)
 
 
 def _loads(known: Measured | None) -> tuple[int, ...]:
+    from sizing.answers.lines import LOADS
+
     if known is None:
         return LOADS
     return tuple(sorted({max(1, round(point.concurrency)) for line in known.lines for point in line.points}))

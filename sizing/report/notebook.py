@@ -72,7 +72,7 @@ def shown(
 ) -> Shown:
     """A result of `estimate`, `check`, `plan` or `cost`; of others with what they were asked.
 
-    Of `simulate` with its scenario, of `compare` and `memory` with their question, of `curve` with its question and grid.
+    Of `simulate` with its scenario, of `compare` and `memory` with their question, of `curve` with its question and, where it has one, its grid.
     Raises InputError for another result, and for a result without what it was asked.
 
     >>> from sizing import ask, estimate
@@ -89,10 +89,11 @@ def shown(
         return Shown(plan.document(plan_record.record(result, title=None, is_fleet=False)))
     if isinstance(result, Bill):
         return _of("cost", result)
-    if isinstance(result, Curve) and question is not None and grid is not None:
+    if isinstance(result, Curve) and question is not None:
+        from sizing.answers.lines import default_grid
         from sizing.report.curve import record, sections
 
-        return Shown(sections.document(record.record(result, question, grid)))
+        return Shown(sections.document(record.record(result, question, grid or default_grid(question))))
     if isinstance(result, MemoryUse) and question is not None:
         asked = deployment(question, load_data())
         if asked.memory != result._replace(max_model_len_that_fits=asked.memory.max_model_len_that_fits):
