@@ -49,10 +49,10 @@ class NameRules(OneFile, Sourced):
 
 
 def as_format(fault: Fault, name: str) -> Fault:
-    """The fault of an unknown precision; where checkpoints are named by this format, as `awq`, it says to name one of them."""
+    """The fault of an unknown precision; where checkpoints are named by this format, as `awq`, it says what to write in place."""
     like = next((each.precision for each in only(NameRules).quantisations if each.suffix == name.lower()), None)
-    by_name = "name a checkpoint in this format with -m instead"
-    return fault if like is None else replace(fault, nearest=fault.nearest or like, remedy=by_name)
+    by_name = f"write {like}, or with -m the name of a checkpoint in this format, which states it"
+    return fault if like is None else replace(fault, nearest=None, remedy=by_name)
 
 
 def without_organisation(name: str) -> str:

@@ -6,6 +6,7 @@ The words come from the declared types (`a whole number above 0`), so a new fiel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -29,7 +30,12 @@ def faults_of(
 ) -> list[Fault]:
     """Translate pydantic's errors on `data` into faults, in the order of their lines."""
     faults = [_fault(finding, spec_type, data, place) for finding in error.errors(include_url=False)]
-    return sorted(faults, key=lambda fault: fault.line or 0)
+    told = set[str]()
+    for index, fault in enumerate(ordered := sorted(faults, key=lambda fault: fault.line or 0)):
+        if fault.message == UNKNOWN_KEY and fault.allowed in told:  # the keys are listed once
+            ordered[index] = replace(fault, allowed=None)
+        told.add(fault.allowed or "")
+    return ordered
 
 
 def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[[FieldPath], Place]) -> Fault:
@@ -57,12 +63,26 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return Fault(f"must be a finite number, not {quoted}", file, line, name)
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
+    near = None
     hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
     if kind in ("float_type", "int_type") and isinstance(finding["input"], str):
         from sizing.catalog.yaml import scalar  # loaded only for a fault
 
         hint = " as text (take it out of quotes)" if type(scalar(finding["input"])) in (int, float) else ""
-    return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
+        near = None if hint else _field_of_text(path, _follow(spec_type, finding["loc"][:-1], data)[1])
+    return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name, nearest=near)
+
+
+def _field_of_text(path: FieldPath, holder: Any) -> str | None:
+    """The field of text beside a number's whose name is nearly the same, as `gpu` beside `gpus`."""
+    others = [key for key in _fields(holder) if key != path[-1] and _takes_text(_child(holder, key))]
+    return nearest(str(path[-1]), others)
+
+
+def _takes_text(annotation: Any) -> bool:
+    members = [member for member, _ in _members(annotation)]
+    listed = (part for member in members if get_origin(member) is tuple for part, _ in _members(get_args(member)[0]))
+    return str in members or str in listed
 
 
 def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Fault:

@@ -50,10 +50,11 @@ UNLIMITED = "has no meaning for offline work, which has no limits on latency"
 
 
 class Words(NamedTuple):
-    """Other spellings of keys: the field that each means, and the options that a file cannot state."""
+    """Other spellings of keys: the field that each means, the options that a file cannot state, and words of other tools to guess by."""
 
     fields: Mapping[str, str]
     options: Mapping[str, str]
+    guesses: Mapping[str, str] = {}
 
 
 NO_WORDS = Words({}, {})
@@ -181,14 +182,25 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
         kept = {name: getattr(workload, name) for name in WHOLE & workload.model_fields_set - changed}
         data = workload.model_dump(exclude_unset=True, exclude=set(kept)) | kept
     for field, value in given.items():
+        whole = _detailed(data.get(field), value)
         for other in dropped[field]:
             _drop(data, other)
-        _set(data, field.split("."), copy.deepcopy(value))
+        _set(data, field.split("."), whole)
     try:
         return checked(Workload, data, lambda path: _option(path, given, options))
     except InputError as error:
         missing = [fault for fault in error.faults if fault.message == REQUIRED and workload is None][-1:]
         raise InputError(replace(each, remedy=READY) if each in missing else each for each in error.faults) from None
+
+
+def _detailed(old: Any, new: Any) -> Any:
+    """A copy of the new value of a field; details of a kind of demand that the workload has too leave its others as they are."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return copy.deepcopy(new)
+    kinds = {
+        kind: detail for kind, detail in new.items() if isinstance(detail, dict) and isinstance(old.get(kind), dict)
+    }
+    return copy.deepcopy(new | {kind: old[kind] | detail for kind, detail in kinds.items()})
 
 
 def without(workload: Workload, fields: Iterable[str]) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
@@ -451,7 +463,8 @@ def _meant(fault: Fault, words: Words) -> Fault:
     if key in words.options:
         return replace(fault, allowed=None, nearest=None, remedy=f"give it as an option: {words.options[key]}")
     likely = None if fault.nearest else nearest(key, list(words.fields))
-    return fault if likely is None else replace(fault, nearest=words.fields[likely])
+    meant = words.guesses.get(key) or (likely and words.fields[likely])
+    return fault if meant is None else replace(fault, nearest=meant)
 
 
 def _foreign(data: Any, fields: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -43,15 +43,6 @@ NAMED = {
 _FILES = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
 COMMANDS = NAMED | {name: place for name, place in _FILES.items() if place not in NAMED.values()}
 
-OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use for our options
-    "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",
-    "pipeline-parallel-size": "--pp", "data-parallel-size": "--dp", "input-tokens": "--isl", "prompt-tokens": "--isl", "random-input-len": "--isl",
-    "output-tokens": "--osl", "max-tokens": "--osl", "random-output-len": "--osl", "request-rate": "--rps", "rate": "--rps",
-    "concurrent-users": "--users", "max-concurrency": "--concurrency", "batch-size": "--max-num-seqs", "context-length": "--max-model-len",
-    "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
-    "input": "--isl", "context": "--max-model-len", "max-context": "--max-model-len", "month": "--until", "horizon": "--until",
-    "gpu-price": "--price", "discount": "--price", "api-price": "--api", "reserved": "--cloud", "commitment": "--cloud",
-}  # fmt: skip
 BAD_VALUE = "Invalid value for"  # the beginning of a usage error about the value of an option
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_COMMANDS = 6  # that have an option which another command lacks
@@ -155,6 +146,8 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
 
     An option of no command is another tool's, for which it suggests our name, or a mistyped one: the nearest.
     """
+    from sizing.question.fields import OTHER_TOOLS
+
     context = getattr(error, "ctx", None)
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()

@@ -235,6 +235,15 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     return Options(given, flags, values.get("precision"), *prices, faults, frozenset(values.get(CONFIGURED, ())))
 
 
+OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use for our options
+    "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",
+    "pipeline-parallel-size": "--pp", "data-parallel-size": "--dp", "input-tokens": "--isl", "prompt-tokens": "--isl", "random-input-len": "--isl",
+    "output-tokens": "--osl", "max-tokens": "--osl", "random-output-len": "--osl", "request-rate": "--rps", "rate": "--rps",
+    "concurrent-users": "--users", "max-concurrency": "--concurrency", "batch-size": "--max-num-seqs", "context-length": "--max-model-len",
+    "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
+    "input": "--isl", "context": "--max-model-len", "max-context": "--max-model-len", "month": "--until", "horizon": "--until",
+    "gpu-price": "--price", "discount": "--price", "api-price": "--api", "reserved": "--cloud", "commitment": "--cloud",
+}  # fmt: skip
 _PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
 _BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
 
@@ -289,12 +298,14 @@ THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.t
 
 def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]) -> dict[str, Any]:
     """The fields of a demand; a think time applies to the users and, where conversations have turns, to these too."""
-    sessions = {path.removeprefix(SESSION): value for path, value in demand.items() if path.startswith(SESSION)}
-    found = {path: value for path, value in demand.items() if not path.startswith(SESSION)}
-    if sessions:
-        flags["demand.sessions.concurrent_users"] = flags["demand.concurrent_users"]
+    found = dict[str, Any]()
+    for path, value in demand.items():
+        kind, _, detail = path.partition(".")
+        found[kind] = {**found.get(kind, {}), detail: value} if detail else value
+    if "sessions" in found:
+        flags.setdefault("demand.sessions.concurrent_users", flags["demand.concurrent_users"])
         users = found.pop("concurrent_users", None)
-        return {**found, "sessions": sessions if users is None else {"concurrent_users": users, **sessions}}
+        return found if users is None else {**found, "sessions": {"concurrent_users": users, **found["sessions"]}}
     if "concurrent_users" in found and THINK_TIME in given:
         flags["demand.think_time"] = flags[THINK_TIME]
         found["think_time"] = given[THINK_TIME] if TURNS in given else given.pop(THINK_TIME)

@@ -70,7 +70,10 @@ def parse_limit(text: str) -> tuple[str, float]:
     statistic = statistic.strip().lower() or "mean"
     if statistic not in STATISTICS:
         raise ValueError(f"{statistic!r} is not a statistic ({', '.join(STATISTICS)})")
-    return statistic, parse_duration_s(duration)
+    try:
+        return statistic, parse_duration_s(duration)
+    except ValueError as error:
+        raise ValueError(f"{error}; of a percentile p95:1s") from None
 
 
 def plain_float(text: str) -> float:

@@ -130,7 +130,7 @@ def test_faults_of_options_name_the_options_all_in_one_run() -> None:
         "--model": "is required",
         "--osl": "is required",
         "--isl": "must be a whole number above 0 and at most 1,000,000,000,000, not '-1'",
-        "--ttft": "'500' is not a duration with a unit, as 500ms, 1.5s or 2min",
+        "--ttft": "'500' is not a duration with a unit, as 500ms, 1.5s or 2min; of a percentile p95:1s",
         "--mode": "is not known: 'streamin'",
         "--rate": "must be a number of at least 1e-06 and at most 1,000,000,000, not '0.0'",
     }

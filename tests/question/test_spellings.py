@@ -100,9 +100,27 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
         "6: ttft: 'p95 500ms' has no colon: write p95:500ms",
     ]
     told = refused(text, tmp_path)
-    assert told[:-1] == said and told[-1].endswith(
-        "; name a checkpoint in this format with -m instead; did you mean int4?"
-    )
+    assert told[:-1] == said
+    assert told[-1].endswith("; write int4, or with -m the name of a checkpoint in this format, which states it")
+
+
+def test_keys_of_other_tools_are_guessed_and_the_known_keys_are_listed_once(tmp_path: Path) -> None:
+    told = refused("model: llama-3.1-8b\ngpus: h100\ndtype: fp8\nfoo: 1\nisl: 3\nosl: 2\nttft: 1 second\n", tmp_path)
+    assert told[0].startswith("2: gpus: must be a whole number") and told[0].endswith("did you mean gpu?")
+    assert "3: dtype: unknown key; allowed: name, " in told[1] and told[1].endswith("did you mean precision?")
+    assert told[2] == "4: foo: unknown key"
+    assert told[3].endswith("as 500ms, 1.5s or 2min; of a percentile p95:1s")
+
+
+def test_a_detail_of_a_demand_leaves_its_others(tmp_path: Path) -> None:
+    """A document keeps its four requests where only the documents are set; another kind of demand replaces all."""
+    text = "model: llama-3.1-8b\ngpu: h100-sxm\nisl: 500\nosl: 100\ndemand: {documents_per_year: {documents: 1e6, requests_per_document: 4}}\n"
+    path = written(text + "planning: {active_hours: 8, peak_to_mean: 2}\n", tmp_path)
+    found = ask(path, set=["demand.documents_per_year.documents=2e6"]).origin.workload.demand
+    assert found is not None and found.documents_per_year is not None
+    assert (found.documents_per_year.documents, found.documents_per_year.requests_per_document) == (2e6, 4)
+    other = ask(path, rps=5).origin.workload.demand
+    assert other is not None and other.documents_per_year is None
 
 
 def test_a_limit_with_a_blank_after_its_colon_says_how_to_write_it(tmp_path: Path) -> None:
