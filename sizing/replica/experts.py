@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sizing.catalog.shelf import only
 from sizing.model.attention import FLOPS_PER_MAC, Numeric
-from sizing.model.operations import Routed
+from sizing.model.operations import Routed, expected_experts
 from sizing.replica.surfaces import hats, sustained_us
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels
 from sizing.specs.units import MEGA, MICRO
@@ -54,6 +54,14 @@ def load(routed: Routed) -> ExpertLoad:
     return ExpertLoad(
         np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES / np.maximum(hit, LEAST)
     )
+
+
+def spared_bytes(routed: Routed) -> Numeric:
+    """Bytes of the weights that a layer does not read on a rank because experts differ in popularity."""
+    tokens = routed.pairs * routed.ranks / routed.experts_per_token
+    even = expected_experts(routed.experts, routed.experts_per_token, tokens) / routed.ranks
+    weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes
+    return np.maximum(even - load(routed).hit, 0.0) * weights
 
 
 def _tiles(of: ExpertLoad, rows: int) -> Array:

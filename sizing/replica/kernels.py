@@ -312,6 +312,8 @@ class Kernels:
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
             within: Numeric = np.maximum(measured_s, least_s)
             return within
+        if routed is not None:
+            operation = replace(operation, bytes=operation.bytes - experts.spared_bytes(routed))
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
