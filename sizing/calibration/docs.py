@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -24,88 +25,28 @@ OF_RUNS = "published runs"  # how the source of a constant begins that no kernel
 MOST_SETS = 8  # of runs left out that are named
 LEAST_RUNS = 5  # fewest runs for a meaningful median
 
-INTRODUCTION = """\
-# How right it is
-
-`llmsize` compares its predictions with published benchmark runs. This page is written from the data files that come with the
-program (`python -m sizing.calibration --docs > docs/accuracy.md`); nothing in it is typed by hand.
-
-A run counts as *like* a question where engine, GPU generation, kind of model (dense or experts) and load are alike. Runs of one
-source, model and GPU are one group, since they share their mistakes. Each prediction here was corrected by **other** groups
-only, so the errors are those of a question that nobody has measured.
-"""
-ERRORS = """\
-## Errors by kind of run
-
-Median and 90th percentile of how far the measured figure is from the prediction, in %, of {runs:,} runs of {groups} groups. TTFT is the time to the first token, ITL the time
-between tokens, E2E the time of a whole request, rate the time that a request takes of a full deployment. A dash: fewer than
-{least} runs state it.
-"""
-IN_SAMPLE = """\
-Host times of engines, a few constants each, were fitted to runs of this table. So were products and experts of which no kernel was
-measured: {formats}. The errors of these are lower here than for a new model.
-"""
-LEFT_OUT = """\
-## Runs left out of the fits
-
-{sets} sets of published runs, {runs:,} runs, were left out of every fit and of the ranges as doubtful; of some of them only single figures. Each set
-stands with its reason under `not_fitted` in `hardware_profiles/_calibration.yaml`, and `llmsize validate` still predicts and
-shows these runs, with the reason. Another {unmeasured:,} runs, on GPUs whose kernels nobody measured, do count in errors, ranges and corrections: only the fits of
-host times leave them out. The largest sets:
-"""
-CORRECTIONS = """\
-## Corrections
-
-Where runs of a kind are off to one side, step times are multiplied by the median of at least three groups, and by nothing where
-that does not help groups left out. A factor above 1 says that the model alone is too fast.
-"""
-RANGES = """\
-## Likely ranges
-
-The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. The range of an answer
-comes from the runs of its sure count, at the load that is shown. It leaves out {tail} of them on each side of a latency, and {rate_tail} on each
-side of the rate, as the sure count does. Of runs of groups left out it holds {covered}.
-
-Where no such runs are known, and for offline work without a demand, the range is that of a class. This is measured over
-predicted, of the widest class of each kind:
-"""
-LIMITS = """\
-## What it is not for
-
-- GPUs without published runs of their kind are predicted all the same, and the answer says that no error is known. Measure one
-  replica before you buy many.
-- Networks between nodes, routers and clients are not in the times, beyond what a layout sends itself.
-- The quality of answers is not predicted, neither of a quantised model nor of a draft.
-- An engine version newer than the newest profile is taken to behave like that one.
-
-## Check it yourself
-
-`llmsize import` turns result files of benchmark tools into rows, and `llmsize validate` predicts each of them:
-
-```bash
-llmsize validate tests/data/measured_sample.csv --by engine,gpu,kind
-```
-"""
-
 
 def accuracy_page() -> str:
-    """The page in Markdown. Raises InputError for a faulty data file."""
-    published = shelf.only(PublishedRuns)
-    runs = sum(len(one.times) for one in published.by(()).values())
-    errors = ERRORS.format(runs=runs, groups=len(published.groups), least=LEAST_RUNS)
-    parts = [
-        INTRODUCTION,
-        errors,
-        table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
-        IN_SAMPLE.format(formats="; ".join(_of_runs())),
-        *_left_out(),
-        CORRECTIONS,
-        table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
-        RANGES.format(**_covered(published)),
-        table(("runs", "vendor", "model", "figure", "from", "to", "n"), _ranges()),
-        LIMITS,
-    ]
-    return "\n".join(parts)
+    """The page in Markdown, which is accuracy.md with its figures and tables. Raises InputError for a faulty data file."""
+    published, rules = shelf.only(PublishedRuns), shelf.only(Calibration).not_fitted
+    doubtful = sorted((rule for rule in rules if rule.is_doubt), key=lambda rule: -rule.runs)
+    left_out = sum(rule.runs for rule in doubtful)
+    largest = ([str(rule.runs), rule.source or "several sources", rule.why] for rule in doubtful[:MOST_SETS])
+    page = Path(__file__).with_name("accuracy.md").read_text(encoding="utf-8")
+    return page.format(
+        runs=sum(len(one.times) for one in published.by(()).values()),
+        groups=len(published.groups),
+        least=LEAST_RUNS,
+        errors=table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
+        formats="; ".join(_of_runs()),
+        sets=len(doubtful),
+        left_out_runs=left_out,
+        unmeasured=sum(rule.runs for rule in rules) - left_out,
+        left_out=table(("runs", "of", "why"), largest),
+        corrections=table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
+        ranges=table(("runs", "vendor", "model", "figure", "from", "to", "n"), _ranges()),
+        **_covered(published),
+    )
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -135,18 +76,6 @@ def _of_runs() -> Iterator[str]:
         formats = dict.fromkeys(row.precision for row in kernels if row.source.startswith(OF_RUNS))
         if formats:
             yield f"{one.vendor} {one.architecture} ({', '.join(map(str, formats))})"
-
-
-def _left_out() -> Iterator[str]:
-    """Yield how many runs the fits leave out as doubtful, and the reasons of the largest sets."""
-    rules = shelf.only(Calibration).not_fitted
-    found = sorted((rule for rule in rules if rule.is_doubt), key=lambda rule: -rule.runs)
-    runs = sum(rule.runs for rule in found)
-    yield LEFT_OUT.format(sets=len(found), runs=runs, unmeasured=sum(rule.runs for rule in rules) - runs)
-    yield table(
-        ("runs", "of", "why"),
-        ([str(rule.runs), rule.source or "several sources", rule.why] for rule in found[:MOST_SETS]),
-    )
 
 
 def _corrections() -> Iterator[list[str]]:
