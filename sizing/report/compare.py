@@ -180,8 +180,7 @@ def candidate(outcome: Outcome, replaced: int | None = None) -> CompareCandidate
 
 
 def _rests_on(outcome: Outcome) -> tuple[Assumption, ...]:
-    best, in_pools = outcome.answer, outcome.question.space.pools
-    of_answer = () if best is None else assumptions.of_answer(best, outcome.question)
+    of_answer, in_pools = assumptions.of_answer(outcome.answer, outcome.question), outcome.question.space.pools
     return tuple(dict.fromkeys((*of_answer, *(() if in_pools is None else pools.assumptions(in_pools.facts)))))
 
 
@@ -204,6 +203,7 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
     question = outcome.question
     return filled(
         CompareCandidate,
+        evidence.by_runs(outcome),
         best,
         _load_of_pools(best) if best.separate else load_figures(best, outcome),
         figures_by_name(best, question),
@@ -218,8 +218,6 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         verified=outcome.tries > 0,
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
-        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
-        evidence=evidence.of_outcome(outcome),
         fewer=fewer(outcome, best),
         queue=_queue(best, outcome) or None,
     )

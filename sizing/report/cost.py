@@ -148,6 +148,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
     return filled(
         CostReport,
+        evidence.by_runs(first.outcome, predicted),
         bill,
         top,
         feasible=True,
@@ -173,8 +174,6 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         problems=tuple(_problems(bill)),
         suggestions=(),
         assumptions=tuple(dict.fromkeys(costs.assumptions(bill))),
-        confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
-        evidence=evidence.of_outcome(first.outcome, predicted),
         explanations=(*costs.explanations(bill), *evidence.explanations(predicted)) if explained else (),
     )
 

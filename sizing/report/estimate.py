@@ -158,6 +158,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     predicted = tuple(evidence.of_answer(best, outcome, found))
     served = filled(
         Estimate,
+        evidence.by_runs(outcome, predicted),
         found,
         nothing,
         feasible=True,
@@ -168,8 +169,6 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
-        confidence=None if outcome.sure is None else outcome.sure.confidence,
-        evidence=evidence.of_outcome(outcome, predicted),
         prices=price_order(outcome.answers, question),
         usual_limits=layouts.at_usual_limits(outcome.usual, question),
     )
@@ -189,7 +188,6 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     asked = question.space.pools
     assert whole is not None and asked is not None
     one, found = _serving_as_one(whole, explained), disaggregated(outcome)
-    rests_on = assumptions.of_question(question) if best is None else assumptions.of_answer(best, question)
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
@@ -200,7 +198,7 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
         limiting=Limiting(pools.UNSERVED, detail=found.why),
         bands={},
         alternatives=(*others, *one.alternatives),
-        assumptions=tuple(dict.fromkeys((*rests_on, *transfers))),
+        assumptions=tuple(dict.fromkeys((*assumptions.of_answer(best, question), *transfers))),
         simulate_command=found.simulate_command,
         disaggregated=found,
         explanations=derived,
@@ -246,7 +244,7 @@ def _unserved(outcome: Outcome) -> Estimate:
         conservative=conservative,
         alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
-        assumptions=tuple(assumptions.of_question(question)),
+        assumptions=tuple(assumptions.of_answer(None, question)),
     )
 
 

@@ -118,7 +118,7 @@ class Sweep(NamedTuple):
 
 def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -> SweepRow:
     """The row of a combination from its outcome, with the latencies in the percentiles `named`."""
-    best, question, (limit, reason) = outcome.answer, outcome.question, limit_and_reason(outcome)
+    best, question, sure, (limit, reason) = outcome.answer, outcome.question, outcome.sure, limit_and_reason(outcome)
     if best is None:
         return _unserved(varied, limit, reason or "", named)
     own = {"varied": varied, "feasible": True, "limit": limit, "detail": ""}
@@ -126,8 +126,8 @@ def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -
         SweepRow,
         figures_by_name(best, question),
         pools=shape(best) if question.space.pools else None,
-        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
-        chance=None if outcome.sure is None else outcome.sure.chance,
+        gpus_sure=sure and sure.gpus,
+        chance=sure and sure.chance,
         at_limits={each.column: mean_ms(best, f"{each.latency}_ms", question, each.statistic) for each in named},
         **own,
     )
@@ -154,7 +154,7 @@ def record(
 ) -> Sweep:
     """The record of all rows. `questions` are combinations in which each varied input differs in turn."""
     feasible = sum(row.feasible for row in found)
-    rests_on = [tuple(assumptions.of_question(question)) for question in questions]
+    rests_on = [tuple(assumptions.of_answer(None, question)) for question in questions]
     return Sweep(
         feasible=feasible > 0,
         inputs=_shared([dict(fields(inputs(question, None))) for question in questions]),

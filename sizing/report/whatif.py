@@ -161,7 +161,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         options=tuple(_options(trials, question, flags)),
         best=_combined(replace(best, outcome=trials.after), before, question, flags),
         not_possible=tuple(NotTried(one.name, _why_not(one)) for one in trials.tried if one.best is None),
-        assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
+        assumptions=tuple(dict.fromkeys(assumptions.of_answer(before or after, question))),
         feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
         gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
@@ -188,13 +188,6 @@ def _why_not(tried: Tried) -> str:
         return pools.why_not(outcome)
     nearest = nearest_miss(outcome)
     return "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}"
-
-
-def _rests_on(found: Answer | None, question: Question) -> Iterator[Assumption]:
-    yield from assumptions.of_model(question, question.origin.notes)
-    for pool in found.pools if found is not None else ():
-        yield from assumptions.of_replica(question, pool.replica, pool.load.kernels)
-        yield from assumptions.of_planning(question, pool.replica)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:

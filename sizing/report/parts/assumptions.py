@@ -50,12 +50,6 @@ def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     yield from of_optimisations(question)
 
 
-def of_question(question: Question) -> Iterator[Assumption]:
-    """Yield the assumptions that hold for every layout: the model and the limits."""
-    yield from of_model(question, question.origin.notes)
-    yield from of_limits(question)
-
-
 def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet, model, serving = chosen.gpu_type.gpu.datasheet, question.service.model, question.service.serving
@@ -113,9 +107,15 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
 
 
-def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
-    """Yield the assumptions of an answer: the model, and memory, time, limits, planning and price of each pool."""
+def of_answer(best: Answer | None, question: Question) -> Iterator[Assumption]:
+    """Yield the assumptions of an answer: the model, and memory, time, limits, planning and price of each pool.
+
+    Without an answer, they are those that hold for every layout.
+    """
     yield from of_model(question, question.origin.notes)
+    if best is None:
+        yield from of_limits(question)
+        return
     several = len({pool.replica.gpu_type.id for pool in best.pools}) > 1
     for pool in best.pools:
         yield from of_replica(question, pool.replica, pool.load.kernels)

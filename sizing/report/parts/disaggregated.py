@@ -105,6 +105,7 @@ def disaggregated(found: Outcome) -> Disaggregated:
     assert best.transfer is not None
     return filled(
         Disaggregated,
+        evidence.by_runs(found),
         best,
         nothing,
         feasible=True,
@@ -123,9 +124,6 @@ def disaggregated(found: Outcome) -> Disaggregated:
         why=_why(best, one, question),
         simulate_command=repeat.command(best, question),
         layouts=question.space.layouts,
-        gpus_sure=None if found.sure is None else found.sure.gpus,
-        confidence=None if found.sure is None else found.sure.confidence,
-        evidence=evidence.of_outcome(found),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR, least_of, likely
@@ -301,6 +301,13 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
         surer=_surer(outcome),
         layout_sure=None if other is None else str(other),
     )
+
+
+def by_runs(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> dict[str, Any]:
+    """What published runs say of an outcome, by the names in records: the sure GPUs, the confidence, the evidence; None without."""
+    sure = outcome.sure
+    known = {} if sure is None else {"gpus_sure": sure.gpus, "confidence": sure.confidence}
+    return {"gpus_sure": None, "confidence": None, **known, "evidence": of_outcome(outcome, predicted)}
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
