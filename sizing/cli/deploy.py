@@ -10,7 +10,6 @@ from sizing.cli.options import VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.fields import QUESTION_OPTIONS, option_table
 
 if TYPE_CHECKING:
-    from sizing.answers.answer import Outcome
     from sizing.question.question import Question
 
 DEPLOY_OPTIONS = option_table("deploy")
@@ -36,6 +35,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.question.question import load_data
     from sizing.question.rules import check_rules, of_kind
     from sizing.question.values import Part
+    from sizing.report.parts.pools import limit_and_reason
 
     target, tool, output = values["target"] or "kubernetes", values["benchmark"], values["output"]
     asked = Part(lambda: check_target(target))
@@ -51,7 +51,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
         to_size(at_rank(question), values), load_data(), simulated=not values["no_verify"], relaxed=False
     )
     if outcome.answer is None:
-        complain(f"infeasible: {_why(outcome)}")
+        complain(f"infeasible: {limit_and_reason(outcome)[1]}")
         return 1
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
@@ -97,14 +97,3 @@ def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
     from sizing.question.fields import CONFIGURED
 
     return own is not None and "engine" in values.get(CONFIGURED, ()) and load_engine(stated)[0].id != own
-
-
-def _why(outcome: Outcome) -> str:
-    """The limit of an infeasible question, in one line."""
-    if outcome.pairing is not None:
-        from sizing.report.parts.disaggregated import disaggregated
-
-        return disaggregated(outcome).why or "no pools serve it"
-    from sizing.report.parts.limiting import unmet
-
-    return unmet(outcome).detail

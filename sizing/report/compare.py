@@ -246,9 +246,8 @@ def _common(values: Iterable[str | None]) -> str | None:
 
 def _load_of_pools(best: Answer) -> dict[str, float]:
     """Requests in flight by Little's law, the most requests/s within the limits, and the headroom up to these."""
-    per_s, most = best.requests_per_s, best.most_requests_per_s
-    in_flight = per_s * best.latency_s("e2e")["mean"]
-    return {"concurrency": in_flight, "max_requests_per_s": most, "headroom": max(0.0, most / per_s - 1)}
+    most, headroom = best.most_requests_per_s, best.most_requests_per_s / best.requests_per_s - 1
+    return {"concurrency": best.in_flight, "max_requests_per_s": most, "headroom": max(0.0, headroom)}
 
 
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:

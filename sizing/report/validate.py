@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +12,7 @@ from sizing.catalog.measured import METRICS, LeftOut, Unread
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
 from sizing.evidence.notes import doubts
 from sizing.evidence.predict import Result
+from sizing.formats.tables import csv_lines
 from sizing.formats.view import (
     Document,
     Facts,
@@ -98,13 +97,11 @@ def record(
 
 def per_row(compared: Sequence[Comparison]) -> str:
     """Every comparison as CSV text: id, metric, measured, predicted, and the band if there is one."""
-    out = io.StringIO()
     values = (
         (one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high, one.corrected)))
         for one in compared
     )
-    csv.writer(out, lineterminator="\n").writerows((PER_ROW, *values))
-    return out.getvalue()
+    return csv_lines((PER_ROW, *values)) + "\n"
 
 
 def rows(record: ValidationReport) -> Rows:
