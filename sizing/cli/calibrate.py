@@ -15,7 +15,12 @@ def command(
         list[str], typer.Argument(help="CSV files of measured rows of one GPU and engine (llmsize import).")
     ],
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="GPU type to start from (llmsize gpus), or the path of a profile.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            "-g",
+            help="GPU type to start from (llmsize gpus), or the path of a profile. Default: that of the rows.",
+        ),
     ] = None,
     engine: Annotated[
         str | None,
@@ -38,7 +43,7 @@ def command(
 
     from sizing.calibration.own_runs import calibrate, profile
     from sizing.catalog.measured import LeftOut, read_measured
-    from sizing.catalog.profiles import load_engine, load_gpu
+    from sizing.catalog.profiles import load_engine, load_gpu, named_gpu
     from sizing.catalog.shelf import YAML_SUFFIXES, Found
     from sizing.cli.output import chosen_format, say_unread, write, write_file
     from sizing.cli.reading import written_apart
@@ -48,9 +53,11 @@ def command(
     from sizing.specs.gpu import Gpu
 
     def base() -> Found[Gpu]:
-        if gpu is None:
-            raise InputError(Fault("is needed", field="--gpu", allowed="one name (llmsize gpus), or a profile's path"))
-        return load_gpu(gpu)
+        named = [gpu] if gpu is not None else list({named_gpu(row.gpu)[0] for row in rows.value.rows})
+        if len(named) != 1:
+            what = f"the rows are of several GPU types: {', '.join(sorted(named))}"
+            raise InputError(Fault(what, field="--gpu", allowed="one name (llmsize gpus), or a profile's path"))
+        return load_gpu(named[0])
 
     output = Part(lambda: chosen_format(values))
     target = Part(lambda: written_apart(out, files, YAML_SUFFIXES))

@@ -20,7 +20,7 @@ def growth_lines(growth: Growing) -> Iterator[Line]:
         until = f"; {growth.until}: {number(then.times)} times the demand, {held}"
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
-        until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
+        until += f", {last} in the last month, {whole} in all (each month at the size of its end)"
     yield Line(f"{_growing_from(growth)}{until}", "Growth")
     expected = _due(growth, growth.next_node, growth.additions)
     hint = "; --lead-time 12w says by when to order" if growth.next_node and not growth.next_node.order_by else ""
