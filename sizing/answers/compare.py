@@ -9,7 +9,7 @@ from functools import partial
 from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
-from sizing.answers.estimate import answer, at_usual_limits, surely_answered, with_cheaper
+from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
 from sizing.answers.sure import surer_outcome
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
@@ -61,7 +61,8 @@ def compare(
     for number in shown:
         found[number] = _with_less(found[number], data)
     surer = surer_outcome(found[first], [found[number] for number in others], by)
-    found[first] = replace(found[first], surer=surer, usual=at_usual_limits(found[first], question, data))
+    usual, fp8 = at_usual_limits(found[first], question, data), in_fp8(found[first], candidates[first], data)
+    found[first] = replace(found[first], surer=surer, usual=usual, in_fp8=fp8)
     return found
 
 

@@ -8,14 +8,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizing.answers import advice
-from sizing.answers.answer import Answer, NearlyIdle, Order, Outcome, Suggestion, Usual, layout_of, preference, spent
+from sizing.answers.answer import (
+    Answer,
+    InFp8,
+    NearlyIdle,
+    Order,
+    Outcome,
+    Suggestion,
+    Usual,
+    layout_of,
+    preference,
+    spent,
+)
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
+from sizing.catalog.checkpoints import stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
+from sizing.model.precision import narrower
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.specs.data import Data
+
+FP8 = "fp8"
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -42,6 +57,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         relaxation=relaxation,
         idle=None if outcome.answer is None or not relaxed else _idle(outcome.answer, whole, data),
         usual=at_usual_limits(outcome, whole, data) if relaxed else None,
+        in_fp8=in_fp8(outcome, whole, data) if relaxed else None,
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
@@ -66,6 +82,24 @@ def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> Usual |
         return answer(of_any, data, simulated=False, sure=False).answer
 
     return advice.usual(outcome, answered)
+
+
+def in_fp8(outcome: Outcome, question: Question, data: Data) -> InFp8 | None:
+    """The answer with FP8 weights on the GPU type of an outcome's answer, where it takes fewer GPUs and such a checkpoint is published.
+
+    None where the question states a precision, and where weights have 8 bits or fewer.
+    """
+    best = outcome.answer
+    if best is None or best.separate or best.gpus == 1 or question.origin.workload.precision is not None:
+        return None
+    plan, model = best.pool.replica.plan, question.service.model
+    if question.target.amount is None or FP8 not in narrower(plan.weight_bits, data.formats):
+        return None
+    if (checkpoint := stored_in((FP8, f"{FP8}_block"), model.name)) is None:
+        return None
+    asked = question.with_(gpu_types=(best.pool.replica.gpu_type,), precisions=(FP8,))
+    found = answer(asked, data, simulated=False, sure=False).answer
+    return InFp8(checkpoint, found) if found is not None and found.gpus < best.gpus else None
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:

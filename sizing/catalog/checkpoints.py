@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -91,6 +91,13 @@ def unquantised(begins: Callable[[str], bool]) -> list[Checkpoint]:
     """The checkpoints without a format of their own whose name, without organisation, `begins` as asked."""
     found = (_checkpoint(row) for last, row in _by_last_part().items() if begins(last))
     return [checkpoint for checkpoint in found if not checkpoint.stored]
+
+
+def stored_in(formats: Iterable[str], model: str) -> str | None:
+    """The first published checkpoint of a model, by the name of one without a format, that is stored in one of `formats`."""
+    of = without_organisation(hyphenated(model))
+    rows = (row for last, row in _by_last_part().items() if last.startswith(of) or last.startswith(f"meta-{of}"))
+    return next((row["name"] for row in rows if row["stored"] in formats), None)
 
 
 def names() -> tuple[str, ...]:

@@ -41,10 +41,12 @@ from sizing.report.parts.layouts import (
     AtUsualLimits,
     FewerGpus,
     Limited,
+    WithFp8,
     at_usual_limits,
     fewer,
     figures_by_name,
     limited_statistics,
+    with_fp8,
 )
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.memory import queued_words
@@ -165,6 +167,7 @@ class Compare(NamedTuple):
     confidence: float | None = None
     prices: PriceOrder | None = None
     usual_limits: AtUsualLimits | None = None
+    with_fp8: WithFp8 | None = None
     schema: str = "llmsize.compare/1"
 
 
@@ -294,12 +297,14 @@ def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces:
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
         prices=price_order((each.answer for each in ordered if each.answer is not None), question),
         usual_limits=at_usual_limits(ordered[0].usual, question),
+        with_fp8=with_fp8(ordered[0].in_fp8, ordered[0].question),
     )
 
 
 MOST_SHOWN = 10  # candidates on a screen
 REST = "--verbose: the rest"
 LESS = " with a layout that needs less"
+FP8_LAST = 12  # a short screen leaves it out after all other spare lines
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
 FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN_COLUMNS)
@@ -374,12 +379,13 @@ def sections(record: Compare) -> Iterator[Section]:
     yield Facts(
         (
             *lines,
-            *replica_lines(record.inputs),
+            *(line._replace(spare=FP8_LAST - 1) for line in replica_lines(record.inputs)),
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *(line._replace(spare=2) for line in few("Unknown", unsure, "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
+            *(() if record.with_fp8 is None else (record.with_fp8.line()._replace(spare=FP8_LAST),)),
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),

@@ -32,7 +32,15 @@ from sizing.report.parts.figures import (
     memory_of,
     users_of,
 )
-from sizing.report.parts.layouts import Alternative, AtUsualLimits, Limited, RejectedLayout, SizedLayout, headline
+from sizing.report.parts.layouts import (
+    Alternative,
+    AtUsualLimits,
+    Limited,
+    RejectedLayout,
+    SizedLayout,
+    WithFp8,
+    headline,
+)
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
@@ -67,7 +75,11 @@ MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published r
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
 MEMORY_LAST, PRICES_LAST = 10, 11  # a short screen leaves out the memory and distant prices after all usual spare lines
-REPLICA_LAST, TYPES_LAST = 13, 14  # and after these, where every doubt is told, the replica and the other GPU types
+REPLICA_LAST, TYPES_LAST, FP8_LAST = (
+    13,
+    14,
+    15,
+)  # where every doubt is told, then the replica, other GPU types, FP8 weights
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 
@@ -134,6 +146,7 @@ class Estimate(NamedTuple):
     prices: PriceOrder | None = None
     batch_job: BatchJob | None = None
     usual_limits: AtUsualLimits | None = None
+    with_fp8: WithFp8 | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -171,6 +184,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         simulate_command=repeat.command(best, question),
         prices=price_order(outcome.answers, question),
         usual_limits=layouts.at_usual_limits(outcome.usual, question),
+        with_fp8=layouts.with_fp8(outcome.in_fp8, question),
     )
     if not explained:
         return served
@@ -464,13 +478,15 @@ def _around(record: Estimate) -> Iterator[Line]:
         return
     warning = warning_of(record.memory)
     memory = screen.memory_line(record.memory, i.serving, i.optimisations)
-    yield memory._replace(spare=MEMORY_LAST if types and warning is None else 0)
+    yield memory._replace(spare=0 if warning is not None else MEMORY_LAST if types else TYPES_LAST)
     for warned in (warning, record.limiting.warning):
         if warned is not None:
             yield Line(warned, "Warning")
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
+    if record.with_fp8 is not None:
+        yield record.with_fp8.line()._replace(spare=FP8_LAST)
     yield from (line._replace(spare=TYPES_LAST) for line in types)
     if record.prices is not None:
         turn = record.prices.turn

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.advice import UNSURE
-from sizing.answers.answer import Answer, Outcome, Pool, Usual
+from sizing.answers.answer import Answer, InFp8, Outcome, Pool, Usual
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
@@ -342,6 +342,26 @@ class AtUsualLimits(NamedTuple):
         size = f"about {headline(self.gpus, self.gpu, self.layout, self.usd_per_hour)}"
         served = size if demanded else f"{number(self.requests_per_s)} requests/s as {self.layout}"
         return Line(f"With usual limits ({what}): {served}")
+
+
+class WithFp8(NamedTuple):
+    """What serves the demand with the FP8 weights of a published checkpoint, by the closed form."""
+
+    checkpoint: str
+    gpus: int
+    gpu: str
+    layout: str
+    usd_per_hour: float | None
+
+    def line(self) -> Line:
+        """Write the GPUs, and the checkpoint."""
+        price = "" if self.usd_per_hour is None else f", {money(self.usd_per_hour)}/h"
+        return Line(f"about {plural(self.gpus, 'GPU')} = {self.layout}{price}: -m {self.checkpoint}", "FP8")
+
+
+def with_fp8(found: InFp8 | None, question: Question) -> WithFp8 | None:
+    """The record of an answer with FP8 weights."""
+    return None if found is None else filled(WithFp8, figures_by_name(found.answer, question), found)
 
 
 def at_usual_limits(found: Usual | None, question: Question) -> AtUsualLimits | None:
