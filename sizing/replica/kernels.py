@@ -25,7 +25,7 @@ from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.engine_time import HostTime, VectorAttention
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu, stand_ins
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, GemmRow, Gpu, stand_ins
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels, Surface
 from sizing.specs.units import GIGA, MICRO, TERA
 
@@ -233,13 +233,15 @@ class Kernels:
         gain = derate * self._gain(operation)
         if surface is not None:
             return self._measured_product(operation, surface, precision, gain)
+        few = row.few_rows if isinstance(row, GemmRow) and row.few_rows else row
+        within = np.asarray(operation.rows) <= (few.most if few is not row else 0)
         measured = surfaces.combined_s(
             operation.flops,
             operation.bytes,
             peak_flops=self._flops_per_s(precision),
-            compute=row.compute * gain,
+            compute=np.where(within, few.compute, row.compute) * gain,
             bandwidth_bytes_per_s=self._bytes_per_s,
-            memory=row.memory,
+            memory=np.where(within, few.memory, row.memory),
             p=row.p,
             t0_s=row.t0_us * MICRO,
         )

@@ -273,9 +273,9 @@ def combined_s(
     bytes_: Numeric,
     *,
     peak_flops: float,
-    compute: float,
+    compute: Numeric,
     bandwidth_bytes_per_s: float,
-    memory: float,
+    memory: Numeric,
     p: float,
     t0_s: float,
 ) -> Numeric:

@@ -171,8 +171,19 @@ class _Measured(Spec):
     date: Text
 
 
+class FewRows(Spec):
+    """Shares that another kernel reaches, which multiplies at most `most` rows without tensor cores."""
+
+    most: PositiveInt
+    compute: PeakShare
+    memory: Efficiency
+
+
 class GemmRow(_Measured):
-    """t = t0 + ((flops/(peak*compute))^p + (bytes/(bandwidth*memory))^p)^(1/p) for a dense matrix product."""
+    """t = t0 + ((flops/(peak*compute))^p + (bytes/(bandwidth*memory))^p)^(1/p) for a dense matrix product.
+
+    Up to `few_rows.most` rows the shares are those of `few_rows`.
+    """
 
     operation: Literal["gemm"]
     precision: Text
@@ -180,6 +191,7 @@ class GemmRow(_Measured):
     compute: PeakShare
     memory: Efficiency
     p: Sharpness
+    few_rows: FewRows | None = None
 
 
 class MoeRow(_Measured):

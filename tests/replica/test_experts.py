@@ -17,7 +17,7 @@ from sizing.model import architecture, operations
 from sizing.model import operations as operation
 from sizing.model.architecture import Layout
 from sizing.model.operations import Operation
-from sizing.replica import links
+from sizing.replica import experts, links
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
 from sizing.replica.kernels import Kernels
@@ -50,6 +50,19 @@ def test_a_shape_that_an_engine_runs_by_another_kernel_is_timed_by_it(name: str,
     experts = [o for o in operations.split_body(kernels.shard, 8.0) if o.rule == "moe"]
     (choice,) = kernels.choices(experts).values()
     assert kernel in choice.row.kernel
+
+
+def test_experts_without_a_measured_kernel_are_unevenly_liked_too() -> None:
+    """One token hits its 8 experts and many tokens hit all, however liked; in between fewer are read than by even routing."""
+    spared = []
+    for tokens in (1.0, 64.0, 100_000.0):
+        found = operations.split_body(kernels_of(Layout(tp=8), "mi300x").shard, tokens)
+        routed = next(o.routed for o in found if o.rule == "moe")
+        assert routed is not None
+        spared.append(float(experts.spared_bytes(routed)) / (routed.inputs * routed.width * 3 * routed.weight_bytes))
+    assert spared[0] == pytest.approx(0, abs=0.2)
+    assert spared[1] == pytest.approx(48, rel=0.1)  # of 222
+    assert spared[2] == pytest.approx(0, abs=1e-6)
 
 
 # --- imbalance ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.catalog.profiles import card_of, load_gpu
+from sizing.model import operations
 from sizing.model.architecture import Layout
 from sizing.replica.step import Batch, step
 from sizing.specs.gpu import Gpu
@@ -34,3 +35,14 @@ def test_a_card_of_another_bandwidth_borrows() -> None:
     assert card_of(copy_of("h100-sxm", bandwidth_gb_per_s=3000)) == "My own card"
     assert card_of(copy_of("h100-sxm")) == load_gpu("h100-sxm").spec.name
     assert card_of(load_gpu("h100-sxm:3g.40gb").spec) == "H100 SXM 80GB slice 3g.40gb"
+
+
+@pytest.mark.parametrize(
+    ("rows", "compute", "memory"), [(1, 0.04, 0.53), (50, 0.04, 0.53), (51, 0.19, 0.25), (2048, 0.19, 0.25)]
+)
+def test_a_product_of_few_rows_is_timed_by_its_own_kernel(rows: int, compute: float, memory: float) -> None:
+    """MI100 and 8-bit weights, by hand: 7.5 us, 184.6 TFLOPS and 1,228.8 GB/s at the shares of the profile."""
+    kernels = kernels_for(real_model("llama-3.1-8b"), real_gpu("mi100"), precision_name="int8")
+    matrix = next(o for o in operations.split_body(kernels.shard, float(rows)) if o.name == "o_proj")
+    by_hand_s = 7.5e-6 + matrix.flops / (184.6e12 * compute) + matrix.bytes / (1228.8e9 * memory)
+    assert kernels.seconds(matrix) == pytest.approx(by_hand_s, rel=1e-9)
