@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -239,44 +239,33 @@ def load_engine(text: str) -> tuple[Found[Engine], str | None]:
 
 K = TypeVar("K", bound=MeasuredKernel)
 _PER_THOUSAND = 1e-3
-_OWN = ExpertKernel.__dataclass_fields__.keys() - MeasuredKernel.__dataclass_fields__.keys()
-_OF_EXPERTS = tuple(each.name for each in fields(ExpertKernel) if each.type is float and each.name in _OWN)
+# How a cell of a measured kernel is read, by the type of its field.
+_READ: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: "yes".__eq__,
+    tuple[int, ...]: lambda text: tuple(map(int, text.split())),
+    tuple[float, ...]: lambda text: tuple(_PER_THOUSAND * float(value) for value in text.split()),
+    tuple[str, ...]: lambda text: tuple(text.split() if "x" in text else ()),  # otherwise how many were measured
+    Mapping[str, float]: lambda text: {
+        name: float(value) for name, value in (pair.split("=") for pair in text.split())
+    },
+}
 
 
-def _lines(file: str) -> Iterator[dict[str, str]]:
+def _kernels(kind: type[K], file: str, about: Sourced) -> Iterator[K]:
     """Yield the measured kernels of a file of `hardware_profiles/kernels`; none if there is no such file."""
     path = data_folder("hardware_profiles") / "kernels" / f"{file}.csv"
-    if path.is_file():
-        yield from csv.DictReader(read_text(path).splitlines())
-
-
-def _kernel(kind: type[K], line: Mapping[str, str], about: Sourced, **own: object) -> K:
-    """A measured kernel with the fields that every kernel has, and its `own`."""
-    texts = {name: line[name] for name in ("operation", "gpu", "engine", "version", "precision", "kernel")}
-    return kind(
-        **own,  # type: ignore[arg-type]
-        **texts,
-        median_error=float(line["median_error"]),
-        p90_error=float(line["p90_error"]),
-        points=int(line["points"]),
-        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
-        source=about.source,
-        date=about.date,
-    )
+    for line in csv.DictReader(read_text(path).splitlines()) if path.is_file() else ():
+        cells = {each.name: _READ[each.type](line[each.name]) for each in fields(kind) if each.name in line}
+        yield kind(**cells, source=about.source, date=about.date)
 
 
 @cache
 def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
     """The measured expert kernels on GPUs of an architecture; empty if nothing was measured."""
-
-    def kernel(line: Mapping[str, str]) -> ExpertKernel:
-        flags = {name: line[name] == "yes" for name in ("gated", "routes")}
-        texts = {name: line[name] for name in ("ranks", "rule")}
-        shapes = tuple(line["shapes"].split() if "x" in line["shapes"] else ())  # otherwise how many were measured
-        numbers = {name: float(line[name]) for name in _OF_EXPERTS}
-        return _kernel(ExpertKernel, line, only(MeasuredKernels).experts, shapes=shapes, **flags, **texts, **numbers)
-
-    return tuple(map(kernel, _lines(architecture)))
+    return tuple(_kernels(ExpertKernel, architecture, only(MeasuredKernels).experts))
 
 
 @cache
@@ -284,15 +273,7 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
     """The measured kernels of products and attention on GPUs of an architecture; empty if nothing was measured."""
     about = only(MeasuredKernels)
     chips = about.chips.get(architecture)
-
-    def surface(line: Mapping[str, str]) -> Surface:
-        texts = {name: line[name] for name in ("cache", "variant")}
-        sizes = tuple(map(int, line["head_sizes"].split()))
-        pairs = (pair.split("=") for pair in line["constants"].split())
-        constants = {name: float(value) for name, value in pairs}
-        return _kernel(Surface, line, about.forms, **texts, head_sizes=sizes, constants=constants)
-
-    return tuple(surface(line) for file in (chips.files if chips else ()) for line in _lines(file))
+    return tuple(kernel for file in (chips.files if chips else ()) for kernel in _kernels(Surface, file, about.forms))
 
 
 def card_of(gpu: Gpu) -> str:
