@@ -148,17 +148,27 @@ def held_to_range(engine: Engine, version: str) -> str:
         return engine.oldest if older else engine.newest
 
 
-def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, isl: float, osl: float) -> bool:
-    """Whether `entry` of the conventions applies to this engine version, model, tp and shape."""
-    return (
-        entry.engine == engine.name
-        and settings.is_within(version, entry.since, entry.until)
-        and entry.model in (None, model)
-        and entry.tp in (None, tp)
-        and entry.isl in (None, isl)
-        and entry.osl in (None, osl)
-        and (entry.longest is None or isl + osl <= entry.longest)
-    )
+class Setup(NamedTuple):
+    """The properties of a row's run that select conventions: engine, version, model, layout and shape."""
+
+    engine: Engine
+    version: str
+    model_id: str
+    layout: Layout
+    isl: float
+    osl: float
+
+    def is_of(self, entry: OfEngine) -> bool:
+        """Whether `entry` of the conventions applies to this setup; its `tp` counts the GPUs of attention."""
+        return (
+            entry.engine == self.engine.name
+            and settings.is_within(self.version, entry.since, entry.until)
+            and entry.model in (None, self.model_id)
+            and entry.tp in (None, self.layout.tp * self.layout.dp)
+            and entry.isl in (None, self.isl)
+            and entry.osl in (None, self.osl)
+            and (entry.longest is None or self.isl + self.osl <= entry.longest)
+        )
 
 
 def formats_of(

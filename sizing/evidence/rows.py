@@ -24,12 +24,12 @@ from sizing.engine.simulation import Traffic
 from sizing.evidence.notes import (
     RANKS,
     NoteFacts,
+    Setup,
     as_sent,
     check_layout,
     check_stated,
     facts_of,
     formats_of,
-    holds,
     longest_of,
     stretched,
     version_of,
@@ -48,7 +48,7 @@ from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
-from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
+from sizing.specs.measurements import Conventions, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import GIB
@@ -60,22 +60,6 @@ class BatchLimits(NamedTuple):
 
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
-
-
-class Setup(NamedTuple):
-    """The properties of a row's run that select conventions: engine, version, model, layout and shape."""
-
-    engine: Engine
-    version: str
-    model_id: str
-    layout: Layout
-    isl: float
-    osl: float
-
-    def is_of(self, entry: OfEngine) -> bool:
-        """Whether `entry` of the conventions applies to this setup."""
-        gpus = self.layout.tp * self.layout.dp
-        return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)
 
 
 def sizes_of(

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, mode
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
 from sizing.specs.values import (
     AsNumber,
+    Flag,
     Kind,
     NonNegative,
     OneFile,
@@ -210,7 +211,7 @@ class Demand(Spec):
     trace: Text | None = None
     concurrent_users: People | None = None
     documents: Yearly | None = None
-    closed_loop: Annotated[bool, Field(strict=True)] | None = None
+    closed_loop: Flag | None = None
     think_time: Duration | None = None
     within: Duration | None = None
 

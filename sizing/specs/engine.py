@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from sizing.specs.engine_time import (
     LAYER_LAUNCHES,
@@ -15,13 +15,21 @@ from sizing.specs.engine_time import (
     VectorAttention,
 )
 from sizing.specs.units import MICRO
-from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, above, within
+from sizing.specs.values import (
+    Flag,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Spec,
+    Text,
+    above,
+    within,
+)
 
 Sparse = Literal["indexed", "compressed"]
 Windows = Literal["alike", "unlike", "chunked"]
-
-
-Flag = Annotated[bool, Field(strict=True)]
 
 
 class When(Spec):
@@ -44,11 +52,11 @@ class When(Spec):
     gpu_lacks: tuple[Text, ...] = ()
     architecture: tuple[Text, ...] = ()
     attention: Literal["mla", "hybrid", "other"] | None = None
-    switched: Annotated[bool, Field(strict=True)] | None = None
-    states: Annotated[bool, Field(strict=True)] | None = None
+    switched: Flag | None = None
+    states: Flag | None = None
     sparse: tuple[Sparse, ...] = ()
     windows: tuple[Windows, ...] = ()
-    between_nodes: Annotated[bool, Field(strict=True)] | None = None
+    between_nodes: Flag | None = None
 
 
 class Row(Spec):
@@ -176,7 +184,7 @@ class StateRule(Spec):
     cached_slots: PositiveInt | None = 1
     per_drafted: NonNegativeInt = 0
     spare_slots: NonNegativeInt = 0
-    checked: Annotated[bool, Field(strict=True)] = False
+    checked: Flag = False
 
 
 class MemoryReserve(Spec):

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
-
 from sizing.specs.units import parse_version
-from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, within
-
-Sparse = Literal["indexed", "compressed"]
-Windows = Literal["alike", "unlike", "chunked"]
-
-
-Flag = Annotated[bool, Field(strict=True)]
-
+from sizing.specs.values import Flag, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, within
 
 LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
 
@@ -38,8 +29,8 @@ class HostTime(Spec):
     per_streamed_token_us: NonNegative = 0.0
     own_step_us: Added = 0.0
     own_sequence_us: Added = 0.0
-    overlapped: Annotated[bool, Field(strict=True)]
-    ahead: Annotated[bool, Field(strict=True)] = False
+    overlapped: Flag
+    ahead: Flag = False
     points: PositiveInt | None = None
     spread: NonNegative | None = None
 

@@ -34,13 +34,15 @@ class Method(Sourced):
     """A method of speculative decoding: what drafts, tokens per step, and the acceptance rate.
 
     `head` is None for a separate draft model (named by the user) and for drafts without GPU time (`free`). `acceptance` is None
-    if no published value carries over to other texts. Then the user must state it.
+    if no published value carries over to other texts. Then the user must state it. The vocabulary of a draft model may differ from
+    the target's by the share `vocabulary_within`.
     """
 
     title: Text
     aliases: tuple[Text, ...] = ()
     tokens: PositiveInt
     acceptance: Fraction | None = None
+    vocabulary_within: Fraction | None = None
     head: DraftHead | None = None
     free: bool = False
     needs: Text

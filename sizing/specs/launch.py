@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE
-from sizing.specs.engine import Flag
 from sizing.specs.optimisations import MOST_REPLICAS, Lora, Optimisations, Speculative
 from sizing.specs.values import (
     AsShare,
+    Flag,
     Fraction,
     GroupSize,
     Growth,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sizing.specs.engine_time import FusedAllReduce, HostTime
-from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.values import Flag, Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -84,10 +84,10 @@ class Script(OfEngine):
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
     fused_all_reduce: FusedAllReduce | None = None
     captured_prefill_tokens: PositiveInt | None = None
-    chunked_prefill: Annotated[bool, Field(strict=True)] | None = None
+    chunked_prefill: Flag | None = None
     admission: Literal["prompt", "first_chunk", "reserve", "estimate"] | None = None
     preemption: Literal["recompute_last", "retract_shortest_output", "never"] | None = None
-    overlapped: Annotated[bool, Field(strict=True)] | None = None
+    overlapped: Flag | None = None
     per_sequence_us: NonNegative | None = None
 
     def given(self, host: HostTime) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sizing.specs.values import (
     MOST_GROUP,
     AnyCase,
     AsDuration,
+    Flag,
     GroupSize,
     OneFile,
     PositiveInt,
@@ -123,7 +124,7 @@ class HandOver(OneFile, Sourced):
 
     FILE = "hardware_profiles/_disaggregation.yaml"
 
-    by_layer: Annotated[bool, Field(strict=True)]
+    by_layer: Flag
     needs: Text
 
 
@@ -300,7 +301,7 @@ class Lora(Spec):
 
     slots: Annotated[int, above(0, 100_000)]
     rank: Annotated[int, above(0, 8192)]
-    experts: Annotated[bool, Field(strict=True)] | None = None
+    experts: Flag | None = None
 
     def __str__(self) -> str:
         """Write it as a user does."""

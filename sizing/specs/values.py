@@ -37,6 +37,7 @@ NonNegativeInt = Annotated[int, within(0, int(MOST))]
 MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
 GroupSize = Annotated[int, above(0, MOST_GROUP)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
 KIND_OF_EVIDENCE: dict[str, Kind] = {

@@ -8,13 +8,14 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
-from sizing.specs.engine import Backend, Flag, Imbalance, MostSequences, TokensOfStep
+from sizing.specs.engine import Backend, Imbalance, MostSequences, TokensOfStep
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
     AnyCase,
     AsNumber,
     AsShare,
+    Flag,
     Fraction,
     GroupSize,
     Growth,

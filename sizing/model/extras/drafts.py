@@ -59,7 +59,7 @@ def speculation(
         raise InputError(what, field=FIELD, allowed=allowed)
     draft = None
     if drafting is not None:
-        draft = _draft_model(target, drafting, tokens)
+        draft = _draft_model(target, drafting, tokens, method.vocabulary_within or 0.0)
     elif method.head is not None:
         if method.head.of_checkpoint and not has_modules(target):
             raise InputError(_no_modules(method, target, with_modules()))
@@ -76,9 +76,9 @@ def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
     return (*stated, *[stated[-1]] * (tokens - len(stated)))
 
 
-def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
+def _draft_model(target: Model, drafting: Model, tokens: int, within: float) -> Draft:
     own, other = drafting.vocab_size, target.vocab_size
-    if not other * 0.95 <= own <= other * 1.05:
+    if not other * (1 - within) <= own <= other * (1 + within):
         what = f"{drafting.name} has a vocabulary of {own:,}, {target.name} one of {other:,}: it cannot draft for it"
         raise InputError(what, field=FIELD, allowed="a draft model with the target's tokenizer")
     return Draft(drafting, tokens, shares_vocabulary=False)
