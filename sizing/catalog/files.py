@@ -387,7 +387,13 @@ def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> 
 
 def checked(spec_type: type[SpecT], data: object, named: Callable[[FieldPath], str]) -> SpecT:
     """A spec of data that is in no file; `named` gives the name of a field in faults. Raises InputError with every fault."""
-    return _validated(spec_type, data, lambda path: (None, None, named(path), None))
+    given = data if isinstance(data, dict) else {}
+
+    def place(path: FieldPath) -> Place:
+        stated = given.get(path[0]) if len(path) == 1 else None
+        return None, None, named(path), None if stated is None else str(stated)
+
+    return _validated(spec_type, data, place)
 
 
 def _validated(spec_type: type[SpecT], data: object, place: Callable[[FieldPath], Place]) -> SpecT:

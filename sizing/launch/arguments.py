@@ -160,6 +160,8 @@ class _Reader:
                     RECKONED_TOLD if RECKONED in word.text else "is no flag", _Place(word.line, printable(word.text))
                 )
         for name, text in self.source.variables.items():
+            if why := self.dialect.engine.refused_variables.get(name, {}).get(text.lower()):
+                self._fault(f"{text} {why}, which is not predicted", _Place(None, name), "without it")
             for row in self.dialect.rows:
                 if row.env == name:
                     self._note(row, text, _Place(None, name))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from sizing.catalog.shelf import only
 from sizing.catalog.yaml import YamlDocument
 from sizing.launch.nodes import ManifestNode, as_list, as_mapping, line_of, value_at
-from sizing.specs.launch import Charts
+from sizing.specs.errors import InputError
+from sizing.specs.launch import Charts, LaunchFacts
 
 File = tuple[str, int]  # its text, and its first line
 OF_ITS_OWN = 0  # in place of the first line of a text that is a file of its own
@@ -136,7 +138,12 @@ def _mounted(node: ManifestNode, others: OtherDocuments) -> Iterator[tuple[str, 
         if isinstance(source, str) and isinstance(target, str):
             yield target, others.configs.get(source)
     volumes = [volume for holder in node.holders for volume in as_list(holder.get("volumes"))]
-    for mount in as_list(node.own.get("volumeMounts")):
+    mounts, most = as_list(node.own.get("volumeMounts")), only(LaunchFacts).pod_entries
+    if len(mounts) > most:
+        raise InputError(
+            f"has a container with more than {most} mounts", file=node.file, line=node.line("volumeMounts")
+        )
+    for mount in mounts:
         path, part = str(value_at(mount, "mountPath")).rstrip("/"), value_at(mount, "subPath")
         same = (each for each in volumes if value_at(each, "name") == value_at(mount, "name"))
         for key, target, file in (found for volume in same for found in _of_volume(volume, node, others)):

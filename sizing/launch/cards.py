@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.formats.words import plural
-from sizing.launch.manifests import Container, is_variable
+from sizing.launch.expansion import is_variable
+from sizing.launch.manifests import Container
 from sizing.launch.nodes import SERVICES
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import LaunchFacts
@@ -100,7 +101,8 @@ def gpus_of(container: Container, seen: Sequence[str] | None, needed: Needed, fi
 
 def use_of(container: Container, seen: Sequence[str] | None, gpus: int, facts: LaunchFacts) -> CardUse:
     """The cards on which a command runs that takes `gpus` of those it sees: the first ones. None of them if its file states none."""
-    counted = container.path and (container.whole or container.gpus)  # commands of a script may be for several servers
+    # commands of a script may be for several servers, except for containers that it starts
+    counted = (container.path or container.image) and (container.whole or container.gpus)
     if not is_local(container) or not (names_cards(container, facts) or counted):
         return CardUse(container, ())
     known = tuple(map(str, range(gpus))) if seen is None else tuple(seen[:gpus])

@@ -38,13 +38,13 @@ def not_written(node: ManifestNode, charts: Charts) -> Iterator[str]:
                 yield f"{key}: false (line {node.line(name, key)}) is taken as no flag, as what the chart writes is not known"
 
 
-def entered_twice(node: ManifestNode, stated: Sequence[Word], image: str, facts: LaunchFacts) -> Iterator[Fault]:
+def entered_twice(stated: Sequence[Word], image: str, file: str, facts: LaunchFacts) -> Iterator[Fault]:
     """Yield the fault of arguments that start a server or a shell, given to an image whose own command is the server."""
     first = stated[0] if stated else Word("", None)
     words = (words for part, words in facts.serving_images.items() if part in image)
     if first.text.rpartition("/")[2] in next(words, ()):
         what = f"is an argument of the server that {image.partition('@')[0]} starts itself, which refuses it"
-        yield Fault(what, node.file, first.line, first.text, "the words as `command`, or as `entrypoint` of Compose")
+        yield Fault(what, file, first.line, first.text, "the words as `command`, or as the entrypoint of Docker")
 
 
 def refused(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
@@ -52,6 +52,10 @@ def refused(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
     for key, what in charts.refused.items():
         if node.own.get(key):
             yield Fault(what, node.file, node.line(key), key, "`deployments:` with its layout")
+    per_worker = value_at(node.own, *charts.bundle_of_worker, "GPU")
+    if per_worker not in (None, 1):
+        what, line = f"is {per_worker} GPUs for each worker, which are not counted", node.line(*charts.bundle_of_worker)
+        yield Fault(what, node.file, line, charts.bundle_of_worker[-1], "`bundles`, or 1 GPU for each")
 
 
 def switched_off(node: ManifestNode, charts: Charts) -> Word | None:

@@ -34,7 +34,7 @@ from sizing.launch.identity import (
     said_gpu,
     settled_gpu,
 )
-from sizing.launch.manifests import LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
+from sizing.launch.manifests import CONTAINERS, LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
 from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unfollowed, unread_script
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
@@ -158,7 +158,7 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
         return read_text(str(path)) if path is not None and is_file(path) else None
 
     script = unit.script(text, asked.file, load) if unit.is_unit(text) else shell.script(text, asked.file)
-    found = list(_started(script, load))
+    found = list(_started(script, load, asked.file))
     first = [each for each in found if not is_further_node(each)] or found
     raise_any(unfollowed([each.command for each in first if each.command], asked.file))
     raise_any(fault for each in found for fault in _closed(each, asked))
@@ -173,14 +173,14 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
-def _started(script: shell.ShellScript, load: Callable[[str], str | None]) -> Iterator[Container]:
+def _started(script: shell.ShellScript, load: Callable[[str], str | None], file: str) -> Iterator[Container]:
     """Yield what the commands of a script start, also by scripts beside it. A fact in a comment holds for the next of them; some hold for all after it."""
     used: set[Word] = set()
     for command in script.commands:
         said = {name: word for name, word in command.said.items() if name in shell.LASTING or word not in used}
         scripts = [word.text for word in command.words if word.text.endswith(shell.ENDINGS)]
         beside = {name: (text, OF_ITS_OWN) for name in scripts if (text := load(name)) is not None}
-        container = started(command._replace(said=said), {**beside, **script.files})
+        container = started(command._replace(said=said), {**beside, **script.files}, file)
         if container is not None:
             used |= set(said.values())
             yield container
@@ -190,9 +190,9 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     stated = containers(text, asked.file, asked.facts)
     raise_any(fault for each in stated for fault in _closed(each, asked))
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
-    engines = {one.at for one in found}
+    engines = {(one.pod, one.at) for one in found}
     for each in found:
-        each.gpus_beside = {at: gpus for at, gpus in each.gpus_beside.items() if at not in engines}
+        each.gpus_beside = {at: gpus for at, gpus in each.gpus_beside.items() if (each.pod, at) not in engines}
     leaders = {each.path[: each.path.index(LEADER)]: each for each in found if LEADER in each.path}
     workers = {each.path[: each.path.index(WORKER)]: each for each in stated if WORKER in each.path}
     for place, leader in leaders.items():
@@ -208,9 +208,11 @@ def _closed(found: Container, asked: Asked) -> Iterator[Fault]:
     """Yield the fault of an image that chooses engine and layout itself, and of a script that is not here."""
     script = unread_script(found)
     if script is not None:
+        source = next((each for place, each in found.mounts.items() if place and script.text.startswith(place)), None)
+        where = "is not here" if source is None else f"`docker run` mounts from {source}, and which is not followed"
         what, allowed = (
-            f"runs {script.text}, which is not here",
-            "the script beside the file, or the command in its place",
+            f"runs {script.text}, which {where}",
+            "the command in its place, or the script beside a manifest",
         )
         yield Fault(what, asked.file, script.line, found.name, allowed)
     for part, variable in asked.facts.closed_images.items():
@@ -238,8 +240,14 @@ def _all_of(found: list[Container], words: Sequence[str], asked: Asked) -> list[
         read_ = [each._replace(assumed=(*each.assumed, note)) for each in read_]
     found, read_ = _started_by_default(found, read_)
     read_ = list(_clashing(found, read_))
-    if all(map(is_local, found)):
-        read_ = _as_replicas(read_, "services" if found[0].path else COMMANDS)
+    raise_any(_of_one_pod(found, read_, asked.file))
+    of = CONTAINERS if not all(map(is_local, found)) else "services" if found[0].path else COMMANDS
+    together: dict[object, list[Existing]] = {}
+    for at, (container, each) in enumerate(zip(found, read_, strict=True)):
+        together.setdefault(
+            (at if container.pod is None else ("pod", container.pod)) if of == CONTAINERS else of, []
+        ).append(each)
+    read_ = [each for group in together.values() for each in _as_replicas(group, of)]
     if {"prefill", "decode"} <= {each.launched.role for each in read_}:
         return read_
     # A deployment that is a pool only by its name, and has no partner, serves whole requests.
@@ -281,6 +289,18 @@ def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator
         which = f"the commands of lines {numbers}" if len(set(lines)) > 1 else f"{len(lines)} commands"
         clash = f"{which} listen on port {one.port}: on one server only one of them starts" if len(lines) > 1 else None
         yield one._replace(clash=clash)
+
+
+def _of_one_pod(found: Sequence[Container], read_: Sequence[Existing], file: str) -> Iterator[Fault]:
+    """Yield the fault of each container that listens on the port of another of its pod."""
+    seen: dict[tuple[int, str], int | None] = {}
+    for each, one in zip(found, read_, strict=True):
+        line = one.line("port", "command")
+        if each.pod is not None and one.port.isdecimal() and (each.pod, one.port) in seen:
+            what = f"listens on port {one.port}, as the engine of line {seen[each.pod, one.port]} of the same pod does"
+            yield Fault(what, file, line, each.name, "a port of its own for each")
+        elif each.pod is not None:
+            seen[each.pod, one.port] = line
 
 
 def _as_replicas(found: Sequence[Existing], of: str) -> list[Existing]:

@@ -51,6 +51,11 @@ def _known(found: re.Match[str], variables: Mapping[str, str]) -> str | None:
     return None if missing else known
 
 
+def is_variable(text: str) -> bool:
+    """Whether a value is set by a variable, which the file may not state."""
+    return "$" in text
+
+
 def is_unread(text: str) -> bool:
     """Whether a text has an expansion of a form that is not read."""
     return "${" in VARIABLE.sub("", text)

@@ -188,7 +188,8 @@ def gpu_in(container: Container, asked: Asked) -> str | None:
     """The profile of the GPU type in the node selector, or the user's GPU type if there is no selector."""
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
     rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
-    stated, said = named or (rented[0] if len(rented) == 1 else None), said_gpu(asked)
+    known = next((gpu for name, gpu in asked.facts.cloud_names.items() if name in container.instances), None)
+    stated, said = named or (rented[0] if len(rented) == 1 else known), said_gpu(asked)
     if stated is None and said is None and container.labels:
         what = f"runs on the GPU type {container.labels[0]}, which is not known"
         line, allowed = container.lines.get("gpu"), "-g GPU (llmsize gpus), or the path of a profile"
@@ -225,7 +226,9 @@ def said_gpu(asked: Asked) -> str | None:
 
 def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:
     """The profile of the GPU type in a node label; None if it is unknown."""
-    written = next((gpu for gpu, known in facts.node_labels.items() if known == label), label)
+    written = next(
+        (gpu for gpu, known in facts.node_labels.items() if known == label), facts.cloud_names.get(label, label)
+    )
     try:
         found = profiles.load_gpu(written)
         return written if is_path(written) else found.id

@@ -86,9 +86,9 @@ class Container:
 
     `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
     engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
-    its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
+    its GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
     says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
-    a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
+    a service; without one it always starts. `mounts` are the sources of what `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
     `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
     decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
     that of a script. `entered` says that its image's own command takes its words, and `file` is its file.
@@ -109,6 +109,7 @@ class Container:
     doubt: str | None = None
     pods: int = 1
     at: FieldPath = ()
+    pod: int | None = None
     gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
     gpus_before: int = 0
     gpus_of_others: int | None = None
@@ -118,6 +119,7 @@ class Container:
     whole: bool = False
     requested: bool = False
     profiles: frozenset[str] = frozenset()
+    mounts: dict[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     command: ShellCommand | None = None
@@ -207,13 +209,19 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     stated, service = tuple(words_of(node, charts)), _is_service(node.document)
     image = _image(own)
     keyed = service or any(name in own for name in charts.keyed)
-    if not stated and not keyed and not any(part in image for part in facts.closed_images):
+    if (
+        not stated
+        and not keyed
+        and own.get("modelCommand") != "vllmServe"
+        and not any(part in image for part in facts.closed_images)
+    ):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps, charts), steps, stated, image, file=node.file)
     found.files = files_of(node, others) | (compose.mounted(node, stated) if node.of_compose else {})
     found.entered = ("entrypoint" if node.of_compose else "command") not in own
-    found.faults += entered_twice(node, stated, image, facts) if found.entered and not keyed else ()
+    if found.entered and not keyed:
+        found.faults += entered_twice(stated, image, node.file, facts)
     found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
@@ -361,7 +369,11 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         _devices(found, node, facts)
     elif found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
         found.doubt = "its containers reserve none"
+    if node.path[-2:-1] in ((CONTAINERS,), (BEFORE,)):
+        found.pod = line_of(node.document, node.path[:-2])
     found.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
+    if len(beside) > facts.pod_entries:
+        raise InputError(f"has a pod of more than {facts.pod_entries} containers", file=node.file, line=found.pod)
     found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
     before = as_list(value_at(node.above[-3], BEFORE) if beside and len(node.above) > 2 else None)
     for at, each in enumerate(before):
@@ -423,11 +435,6 @@ def _requested(found: Container, device: object, steps: FieldPath, node: Manifes
         found.whole = True
     elif not ids:
         found.gpus = _count(found, "gpus", count, (node.file, node.line(*steps), "devices.count"), text=True)
-
-
-def is_variable(text: str) -> bool:
-    """Whether a value is set by a variable, which the file may not state."""
-    return _VARIABLE in text
 
 
 def _slices(node: ManifestNode, facts: LaunchFacts) -> list[str]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sizing.catalog.shelf import only
 from sizing.launch import shell
 from sizing.launch.beside import OF_ITS_OWN
+from sizing.launch.container_words import entered_twice
 from sizing.launch.expansion import with_variables
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
@@ -19,7 +20,12 @@ from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
 NO_IMAGE = ("-", "/", ".", "~", "$")  # how flags and paths begin
-GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
+GPUS, DEVICE, ENTRYPOINT, MOUNTS = (
+    "--gpus",
+    "--device",
+    "--entrypoint",
+    ("-v", "--volume", "--mount"),
+)  # a runner's flags
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
 _OF_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # a name of the Hugging Face Hub: ORGANISATION/MODEL
 RUNS = "the command that runs, in quotes or in a script of its own"
@@ -192,11 +198,13 @@ def _passes(word: Word) -> bool:
     return word.text in shell.OWN_ARGUMENTS
 
 
-def started(command: ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
+def started(command: ShellCommand, files: Mapping[str, tuple[str, int]], file: str) -> Container | None:
     """The container that a command starts, if it starts an engine: directly, or by the engine's image. Else None."""
     words, said = tuple(word for word in command.words if word.text not in shell.OWN_ARGUMENTS), command.said
     name = said["name"].text if "name" in said else "deployment"
-    found = Container(name, (), words, variables=dict(command.variables), files=dict(files), notes=loaded(command))
+    found = Container(
+        name, (), words, variables=dict(command.variables), files=dict(files), notes=loaded(command), file=file
+    )
     if len(words) < len(command.words):
         found.notes.append("the script is started without arguments: those that it passes on are not known")
     if not words:
@@ -218,7 +226,10 @@ def started(command: ShellCommand, files: Mapping[str, tuple[str, int]]) -> Cont
     tagged = (at for at in images if set(words[at].text) & set("/:") and ":/" not in words[at].text)
     at = next(tagged, images[0])  # else a name of the container or of a volume would do
     found.image, found.words, found.lines["image"] = words[at].text, words[at + 1 :], words[at].line
-    _given(found, [word.text for word in words[:at]])
+    given = [word.text for word in words[:at]]
+    _given(found, given)
+    if not any(word.startswith(ENTRYPOINT) for word in given):
+        found.faults += entered_twice(found.words, found.image, file, only(LaunchFacts))
     return found if engine_of(found) or unread_script(found) else None
 
 
@@ -230,6 +241,12 @@ def _given(found: Container, words: Sequence[str]) -> None:
         name, is_set, text = value.strip("\"'").partition("=")
         if flag in ("-e", "--env") and is_set:
             found.variables[name] = text
+        elif flag in MOUNTS:
+            source, place, *_ = (
+                *(part.partition("=")[2] or part for part in re.split("[:,]", value) if part != "type=bind"),
+                "",
+            )
+            found.mounts[place] = source
         elif flag == DEVICE and value.startswith(only(LaunchFacts).device_names):
             card = value.partition("=")[2]
             found.whole, found.requested = found.whole or card == "all", True

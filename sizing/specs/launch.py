@@ -149,6 +149,7 @@ class EngineFlags(Sourced):
     write. `tp_counts` says whether TP counts the GPUs of attention or of a whole stage. `sequences_of` says whether the limit on
     running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on, and `loads` the flag
     that names the adapters. `dispatch_sizes` are the most tokens that a rank may be told to send in a step of decode with low latency.
+    `refused_variables` has values of variables with which an engine starts that is not predicted, and what they do.
     `detects` are tasks that the engine finds in a checkpoint's own files, without a flag.
     `holds_longest`: the engine starts only if its cache holds the longest sequence. `negated` is the first version in which each
     switch has a form that turns it off (`--no-` before its name).
@@ -182,6 +183,7 @@ class EngineFlags(Sourced):
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
+    refused_variables: dict[str, dict[str, Text]] = Field(default_factory=dict)
     note: Text | None = None
 
     def states(self, term: Term) -> bool:
@@ -214,7 +216,7 @@ class Charts(Spec):
     `parallel` has the flags that they write for the keys of their sizes; `other_sizes` change no layout. `scalers` are kinds that
     scale other manifests, with the keys of the fewest and the most replicas, and `chart_scalers` are such mappings of a chart with
     `enabled: true`; kinds in `one` run one replica by default. With false, the keys in `switches` switch off what they are around.
-    `refused` says what a chart starts by keys that are not read. `bundles` lists what a replica reserves, and `label_lists` are
+    `refused` says what a chart starts by keys that are not read. `bundles` lists what a replica reserves, `bundle_of_worker` what each of its workers does, and `label_lists` are
     mappings with a node label: the keys of its name and its values. `slower` has sentences on what adds to the engine's times, by the key that marks what has it.
     """
 
@@ -236,6 +238,7 @@ class Charts(Spec):
     switches: tuple[Text, ...]
     refused: dict[str, Text]
     bundles: tuple[Text, ...]
+    bundle_of_worker: tuple[Text, ...]
     label_lists: dict[str, tuple[Text, Text]]
     slower: dict[str, Text]
     one: tuple[Text, ...]
@@ -267,6 +270,7 @@ class LaunchFacts(OneFile, Sourced):
     other_label_keys: tuple[Text, ...]
     instance_label_keys: tuple[Text, ...]
     instance_prefix: Text
+    cloud_names: dict[str, Text]
     resources: dict[str, Text]
     slice_resource: Text
     slice_label_keys: tuple[Text, ...]
@@ -284,6 +288,7 @@ class LaunchFacts(OneFile, Sourced):
     serving_images: dict[str, tuple[Text, ...]]
     charts: Charts
     script_limits: ScriptLimits
+    pod_entries: PositiveInt
     start_period_s: PositiveInt
     start_failures: PositiveInt
     probe_period_s: PositiveInt

@@ -145,11 +145,91 @@ def test_scripts_run_one_another(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text(f'exec {SERVE} "$@"\n')
     found = only(existing(written(tmp_path, "#!/bin/sh\n./serve.sh -tp 2\n", "run.sh"), ON))
     assert (found.launched.serving.tp, found.line("command")) == (2, 2)
-    docker = f"docker run -v $PWD/vllm:/vllm -v vllm:/data --name vllm --gpus all {IMAGE} "
-    (told,) = faults(written(tmp_path, f"{docker} bash /other.sh", "run.sh"), ON._replace(engine=None))
-    assert "runs /other.sh, which is not here" in told
+    docker = f"docker run -v $PWD/vllm:/vllm -v vllm:/data --name vllm --gpus all {IMAGE}"
     found = only(existing(written(tmp_path, f"{docker} --model {MODEL}", "run.sh"), ON._replace(engine=None)))
     assert found.launched.serving.engine == "vllm:0.19.0"
+
+
+def test_what_docker_runs_that_is_not_followed_is_told(tmp_path: Path) -> None:
+    on = ON._replace(engine=None)
+    run = f"docker run --gpus all -v $PWD/start:/run ENTRY {IMAGE} "
+    for words, told in (
+        (
+            run.replace("ENTRY", "--entrypoint bash") + "/run/start.sh",
+            "runs /run/start.sh, which `docker run` mounts from $PWD/start",
+        ),
+        (run.replace("ENTRY", "--entrypoint bash") + "/other.sh", "runs /other.sh, which is not here"),
+        (
+            run.replace("ENTRY", "") + SERVE,
+            "1: vllm: is an argument of the server that vllm/vllm-openai:v0.19.0 starts itself",
+        ),
+    ):
+        (fault,) = faults(written(tmp_path, words, "run.sh"), on)
+        assert told in fault
+    entered = run.replace("ENTRY", "--entrypoint bash") + f"-c '{SERVE} -tp 2'"
+    assert only(existing(written(tmp_path, entered, "run.sh"), on)).launched.serving.tp == 2
+
+
+def test_two_containers_of_a_script_on_all_cards_share_the_first_ones(tmp_path: Path) -> None:
+    run = f"docker run -d --gpus CARDS {IMAGE} --model {MODEL} -tp 2\n"
+    for cards in ("all", "2"):
+        (told,) = faults(written(tmp_path, run.replace("CARDS", cards) * 2, "run.sh"), ON._replace(engine=None))
+        assert "the command of line 1 and the command of line 2 would run on the same cards: 0, 1" in told
+    apart = "".join(run.replace("CARDS", f"'\"device={cards}\"'") for cards in ("0,1", "2,3"))
+    found = only(existing(written(tmp_path, apart, "run.sh"), ON._replace(engine=None, replicas=None)))
+    assert found.launched.replicas == 2
+
+
+@pytest.mark.parametrize(
+    "how", ["VLLM_USE_V1=0 SERVE", "export VLLM_USE_V1=0\nSERVE", "docker run -e VLLM_USE_V1=0 IMAGE -tp 2"]
+)
+def test_the_engine_of_older_versions_is_refused(how: str, tmp_path: Path) -> None:
+    text = how.replace("SERVE", f"{SERVE} -tp 2").replace("IMAGE", f"vllm/vllm-openai:v0.9.0 --model {MODEL}")
+    (told,) = faults(written(tmp_path, text, "run.sh"), ON._replace(engine=None if "docker" in how else "vllm:0.9.0"))
+    assert "VLLM_USE_V1: 0 starts the V0 engine, which is not predicted" in told
+
+
+def test_two_engines_of_a_pod_are_replicas_with_ports_of_their_own(tmp_path: Path) -> None:
+    one = f"{{image: {IMAGE}, args: [--model, {MODEL}, -tp, '2'PORT], resources: {{limits: {{nvidia.com/gpu: 2}}}}}}"
+    text = f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: a}}\nspec:\n  replicas: 3\n  template:\n    spec:\n      containers:\n      - {one}\n      - {one}\n"
+    on = Filled(gpu="h100-sxm")
+    (told,) = faults(written(tmp_path, text.replace("PORT", "")), on)
+    assert ":10: a: listens on port 8000, as the engine of line 9 of the same pod does" in told
+    apart = text.replace("PORT", "", 1).replace("PORT", ", --port, '8001'")
+    found = only(existing(written(tmp_path, apart), on))
+    assert (found.launched.replicas, found.launched.reserved_gpus) == (6, 2)
+    assert "6 replicas: 2 containers start the same" in found.assumed
+
+
+def test_bundles_of_workers_of_ray_serve_hold_one_gpu(tmp_path: Path) -> None:
+    text = f"a: {{model_loading_config: {{model_id: {MODEL}}}, engine_kwargs: {{tensor_parallel_size: 2}}, placement_group_config: {{bundle_per_worker: {{GPU: SIZE}}}}}}"
+    assert only(existing(written(tmp_path, text.replace("SIZE", "1")), ON)).launched.serving.tp == 2
+    (told,) = faults(written(tmp_path, text.replace("SIZE", "2")), ON)
+    assert ":1: bundle_per_worker: is 2 GPUs for each worker, which are not counted" in told
+
+
+@pytest.mark.parametrize(
+    ("selector", "gpu"),
+    [
+        ("node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5", "h100-sxm"),
+        ("node.kubernetes.io/instance-type: Standard_NC40ads_H100_v5", "h100-nvl"),
+        ("node.kubernetes.io/instance-type: a3-megagpu-8g", "h100-sxm"),
+        ("cloud.google.com/gke-accelerator: nvidia-h100-mega-80gb", "h100-sxm"),
+        ("cloud.google.com/gke-accelerator: nvidia-rtx-pro-6000", "rtx-pro-6000-server"),
+        ("gpu.nvidia.com/model: H200", "h200-sxm"),
+    ],
+)
+def test_clouds_name_their_gpus(selector: str, gpu: str, tmp_path: Path) -> None:
+    text = pod("{limits: {nvidia.com/gpu: 2}}").replace("spec:\n", f"spec:\n  nodeSelector: {{{selector}}}\n")
+    assert only(existing(written(tmp_path, text), Filled())).launched.gpu == gpu
+
+
+def test_a_chart_of_llm_d_names_its_gpu_and_needs_no_flags(tmp_path: Path) -> None:
+    text = "modelArtifacts: {uri: 'hf://meta-llama/Llama-3.1-8B-Instruct'}\ndecode:\n  replicas: 2\n"
+    text += "  acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-H100-80GB-HBM3]}\n"
+    text += "  containers: [{name: vllm, image: 'ghcr.io/llm-d/llm-d:v0.2.0', modelCommand: vllmServe}]\n"
+    launched = only(existing(written(tmp_path, text), Filled())).launched
+    assert (launched.gpu, launched.replicas) == ("h100-sxm", 2)
 
 
 def test_a_key_of_a_chart_that_is_false_is_told(tmp_path: Path) -> None:

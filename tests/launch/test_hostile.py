@@ -128,3 +128,21 @@ def test_scripts_beyond_what_a_person_writes_are_one_fault(text: str, told: str)
     with pytest.raises(InputError, match=told) as found:
         script(text, "k.sh")
     assert len(found.value.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ("{image: a, args: [x]}, ", "a pod of more than 100 containers"),
+        ("", "a container with more than 100 mounts"),
+    ],
+)
+def test_pods_beyond_what_kubernetes_runs_are_one_fault(entries: str, told: str, tmp_path: Path) -> None:
+    mounts = "{name: v, mountPath: /a}, " * 101
+    engine = (
+        f"{{image: 'vllm/vllm-openai:v0.19.0', args: [--model, m], volumeMounts: [{mounts if not entries else ''}]}}"
+    )
+    path = tmp_path / "k.yaml"
+    path.write_text(f"kind: Pod\nspec:\n  containers: [{entries * 101}{engine}]\n", encoding="utf-8")
+    with pytest.raises(InputError, match=told):
+        existing(str(path), FILLED)

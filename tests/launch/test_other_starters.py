@@ -153,7 +153,7 @@ def test_a_container_that_prepares_a_pod_is_no_deployment(tmp_path: Path) -> Non
     warm = f"{{image: {IMAGE}, args: [--model, llama-3.1-70b]MORE}}"
     asked = ON._replace(engine=None)
     assert only(existing(written(tmp_path, text.replace("MORE", warm.replace("MORE", ""))), asked)).launched.serving.tp
-    sidecar = warm.replace("MORE", ", restartPolicy: Always")
+    sidecar = warm.replace("]MORE", ", --port, '1'], restartPolicy: Always")
     assert len(existing(written(tmp_path, text.replace("MORE", sidecar)), asked)) == 2
 
 
