@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from sizing.model.attention import Numeric
 from sizing.replica import batching, throughput
 from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
-from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
+from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points, Quantiles
 from sizing.replica.timing import Timed
 from sizing.specs.workload import Limits, Target
 
@@ -152,17 +153,43 @@ class _Around(NamedTuple):
     last: int
 
 
+class _Tried(NamedTuple):
+    """Stacked operating points at loads up to the most, with these quantiles, and the highest rates. A layout has the row `row`."""
+
+    quantiles: Quantiles
+    grid: Array
+    points: Points
+    highest_per_s: Array
+    row: int
+
+
+_TRIED: WeakKeyDictionary[Timed, _Tried] = WeakKeyDictionary()
+
+
+def _tried(found: Sequence[Timed], wanted: Quantiles) -> list[_Tried]:
+    """Evaluate layouts at loads up to their most. The result is kept as long as a layout, for its capacity and its margins."""
+    stacked, ceiling = _stacked(found), np.array([timed.most_decoding for timed in found])
+    grid = _geometric(ceiling)
+    points = batching.open_loop(*stacked, grid, wanted)
+    highest_per_s = throughput.highest_per_s(*stacked, ceiling[:, np.newaxis])
+    tried = [_Tried(wanted, grid, points, highest_per_s, row) for row in range(len(found))]
+    _TRIED.update(zip(found, tried, strict=True))
+    return tried
+
+
 def _most_rates(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
     limits, full = target.limits, not target.limits.stated and target.population is None
-    ceiling = np.array([timed.most_decoding for timed in found])
-    stable_per_s = target.max_utilisation * throughput.highest_per_s(*_stacked(found), ceiling[:, np.newaxis])
-    grid = _geometric(ceiling)
-    around = _heaviest(found, grid, limits, stable_per_s)
+    wanted = quantiles(limits)
+    _, grid, points, highest_per_s, _ = _tried(found, wanted)[0]
+    stable_per_s = target.max_utilisation * highest_per_s
+    around = _heaviest(found, grid, points, limits, stable_per_s)
     between = [index for index, bracket in enumerate(around) if 0 <= bracket.last < LOAD_POINTS - 1]
     if between:
         last = np.array([around[index].last for index in between])
         finer = np.linspace(grid[between, last], grid[between, last + 1], REFINED_POINTS, axis=-1)
-        refined = _heaviest([found[index] for index in between], finer, limits, stable_per_s[between])
+        some = [found[index] for index in between]
+        refined_points = batching.open_loop(*_stacked(some), finer, wanted)
+        refined = _heaviest(some, finer, refined_points, limits, stable_per_s[between])
         for index, bracket in zip(between, refined, strict=True):
             around[index] = bracket
     return [
@@ -191,9 +218,10 @@ def _most_bracket(timed: Timed, loads: _Around, limits: Limits, filled_per_s: fl
     return Capacity(most_per_s, most_per_s, float(loads.decoding[loads.last]), binding)
 
 
-def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s: Array) -> list[_Around]:
-    """Evaluate ascending loads, one row per layout; find the heaviest allowed load before the first refused one."""
-    points = batching.open_loop(*_stacked(found), grid, quantiles(limits))
+def _heaviest(
+    found: Sequence[Timed], grid: Array, points: Points, limits: Limits, stable_per_s: Array
+) -> list[_Around]:
+    """Find the heaviest allowed load before the first refused one, of ascending loads in one row per layout."""
     allowed = within(points, limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([timed.slots for timed in found])
     return [_Around(decoding, points, row, _last_of_leading(allowed[row])) for row, decoding in enumerate(grid)]
@@ -226,14 +254,16 @@ def loads_of(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points
 
 
 def _served(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points]]:
-    stacked, ceiling = _stacked(found), np.array([timed.most_decoding for timed in found])
-    every = batching.open_loop(*stacked, _geometric(ceiling), quantiles(target.limits))
-    stable_per_s = target.max_utilisation * throughput.highest_per_s(*stacked, ceiling[:, np.newaxis])[:, 0]
+    wanted = quantiles(target.limits)
+    known = {timed: of for timed in found if (of := _TRIED.get(timed)) is not None and of.quantiles == wanted}
+    new = [timed for timed in found if timed not in known]
+    known.update(zip(new, _tried(new, wanted) if new else (), strict=True))
     loads = []
-    for index, timed in enumerate(found):
-        points = every.row(index)
+    for timed in found:
+        _, _, every, highest_per_s, row = known[timed]
+        points, stable_per_s = every.row(row), target.max_utilisation * float(highest_per_s[row, 0])
         served, running = points.requests_per_s, np.maximum.accumulate(points.running)
-        most_per_s = min(float(stable_per_s[index]), float(np.interp(timed.slots, running, served)))
+        most_per_s = min(stable_per_s, float(np.interp(timed.slots, running, served)))
         kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
         loads.append((np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))))
     return loads
