@@ -29,9 +29,10 @@ GAMMA = (1.0, -0.5748646, 0.9512363, -0.6998588, 0.4245549, -0.1010678)
 
 def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
     """Quantile of a Weibull time with a given mean and squared coefficient of variation (at most 1); 0 where `q` <= 0."""
-    shape = variation2**WEIBULL_SHAPE
-    scale_s = mean_s / np.polyval(GAMMA[::-1], 1 / shape)
-    seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
+    seconds, waits = np.zeros_like(q), q > 0
+    shape = variation2[waits] ** WEIBULL_SHAPE
+    scale_s = mean_s[waits] / np.polyval(GAMMA[::-1], 1 / shape)
+    seconds[waits] = scale_s * (-np.log1p(-q[waits])) ** (1 / shape)
     return seconds
 
 
@@ -55,7 +56,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class StepWait:
-    """The wait of the `share` of requests that meet a step of `step_s`: for its rest, and for `then_s` with a deviation.
+    """The wait of the `share` of requests that meet a step of `step_s`: for its rest, and for `then_s`, which may have a deviation.
 
     The rest is spread evenly over the step.
     """
@@ -63,7 +64,7 @@ class StepWait:
     share: Array
     step_s: Array
     then_s: Array
-    deviation_s: Array
+    deviation_s: Array | None = None
 
     @property
     def overall_s(self) -> Array:
@@ -74,9 +75,10 @@ class StepWait:
         """Quantile over all requests, of which some do not wait."""
         among = 1 - (1 - q) / np.maximum(self.share, TINY)
         mean_s, beyond_s = self.step_s / 2 + self.then_s, self.step_s * (among - 0.5)
-        upper = np.clip(among, 0.5, 1 - TINY)
-        deviations = np.log(upper / (1 - upper)) / LOGISTIC
-        longer_s = np.hypot(np.maximum(beyond_s, 0.0), deviations * self.deviation_s)
+        longer_s = np.maximum(beyond_s, 0.0)
+        if self.deviation_s is not None:
+            upper = np.clip(among, 0.5, 1 - TINY)
+            longer_s = np.hypot(longer_s, np.log(upper / (1 - upper)) / LOGISTIC * self.deviation_s)
         return np.where(among < 0.5, 2 * np.maximum(among, 0.0) * mean_s, mean_s + longer_s)
 
 
@@ -148,7 +150,7 @@ def waits(curves: Curves, flow: Batching, rates: Rates, stable: NDArray[np.bool_
     # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
     overflows_s = busy**flow.most_together * rates.prompt_s
     return Waits(
-        decode=StepWait(at_all, rates.decode_s / flow.stages, together * rates.decode_s + behind_decode_s, nothing),
+        decode=StepWait(at_all, rates.decode_s / flow.stages, together * rates.decode_s + behind_decode_s),
         prefill=StepWait(
             share, shares * met_s / flow.stages, together * met_s + behind_prefill_s, np.sqrt(shares * spread_s2)
         ),
