@@ -136,10 +136,10 @@ def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | No
     kept = found.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
     if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
         kept = kept | (found.of_runs <= margin) if said.is_sure else kept & (found.of_runs < margin)
-    slow = np.diff(found.share, prepend=0.0)[kept & ~_kept_as_simulated(said, found, runs)].sum()
     chance, why = float(found.share[kept].max(initial=0.0)), None
-    if slow:  # a size that was simulated for a confidence has it
-        chance = max(chance - float(slow), min(chance, said.confirmed))
+    if said.answer.run is not None:  # a size that was simulated for a confidence has it
+        slow = np.diff(found.share, prepend=0.0)[kept & ~_kept_as_simulated(said, found, runs)].sum()
+        chance = max(chance - float(slow), min(chance, said.confirmed)) if slow else chance
     if said.sure is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED

@@ -143,13 +143,20 @@ def decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numer
 
 
 def between_contexts(context: Numeric, window: int, at: Callable[[Numeric], Numeric]) -> Numeric:
-    """Time at a context, linear between the stated contexts, up to the window if there is one."""
+    """Time at a context, linear between the stated contexts, up to the window if there is one.
+
+    Of a column of contexts, `at` gets each stated context once.
+    """
     context = np.asarray(context, dtype=float)
     stated = (tokens for tokens in only(MeasuredKernels).forms.contexts if not window or tokens < window)
     knots = np.array([1.0, *stated, *([window] if window else [])])
     number = np.clip(np.searchsorted(knots, context, side="right") - 1, 0, len(knots) - 2)
     near, far = knots[number], knots[number + 1]
-    first_us, last_us = at(near), at(far)
+    if context.ndim > 1 and context.shape[-1] == 1:
+        ends, places = np.unique((number, number + 1), return_inverse=True)
+        first_us, last_us = np.asarray(at(knots[ends, np.newaxis]))[places.reshape(2, -1)]
+    else:
+        first_us, last_us = np.asarray(at(near)), np.asarray(at(far))
     between: Array = first_us + (last_us - first_us) * (context - near) / (far - near)
     return between
 
