@@ -45,11 +45,11 @@ from sizing.report.parts.limiting import Limiting, limit_words, limiting, neares
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
-    DemandInputs,
     Inputs,
     demand_line,
     inputs,
     is_by_day,
+    is_demanded,
     is_limited,
     labels,
     readings,
@@ -410,11 +410,6 @@ def _limited(record: Estimate) -> Iterator[LimitedLatency]:
         band = record.bands.get(f"latency.{key}.{limit.statistic}")
         if value is not None and band is not None:
             yield LimitedLatency(key, limit.statistic, value, band)
-
-
-def is_demanded(demand: DemandInputs) -> bool:
-    """Whether a rate or a number of requests in flight is asked for; otherwise the GPUs are given."""
-    return any(each is not None for each in (demand.requests_per_s, demand.concurrency, demand.concurrent_users))
 
 
 def _judged(record: Estimate) -> Iterator[Judged]:

@@ -24,15 +24,18 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import money, number, plural
+from sizing.formats.words import money, number, plural, rounded_usd
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
+from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import Limited, figures_by_name
 from sizing.report.parts.quantities import ITL, TTFT, at_limit, of_task
-from sizing.report.parts.question import Inputs, inputs, is_by_day, labels, replica_lines
-from sizing.report.parts.screen import few, following, rests_on
+from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
+from sizing.report.parts.screen import NEXT, few, following, rests_on
 
-NOTE = "requests/s: the most of all GPUs of a row within the limits; $/M: output tokens"
+NOTE = "requests/s: the most of a row's GPUs within the limits{}; best together comes first"
+OF_TOKENS = "; $/M: output tokens"
+ADAPTERS = f"{NEXT}; with LoRA adapters: --lora 16x64"
 AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST = "max_requests_per_s"
 MOST_SHOWN = 6  # rows of a screen; more where the best combination has more changes
@@ -257,6 +260,7 @@ COLUMNS = (
     Quantity(MOST, "requests/s"),
     TTFT,
     ITL,
+    Quantity("usd_per_month", "$/month", rounded_usd, lambda row: a_month(row["usd_per_hour"])),
     Quantity("usd_per_million_output_tokens", "$/M", money),
 )
 
@@ -272,8 +276,12 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name, MOST: _most(answer)} for name, answer in _answers(record)]
     if answers:
-        columns = [column for column in COLUMNS if column.key != "gpu" or len(i.gpus_considered) > 1]
-        yield Table(tuple(_in_force(columns, record)), answers, notes=(NOTE, *_methods(record))).cut(
+        demanded, several = is_demanded(i.demand), len(i.gpus_considered) > 1
+        # A demand is served around the clock at its mean load, which is not that of the tokens at the peak.
+        without = {"gpu" if not several else "", COLUMNS[-1].key if demanded else COLUMNS[-2].key}
+        columns = [column for column in COLUMNS if column.key not in without]
+        note = NOTE.format("" if demanded else OF_TOKENS)
+        yield Table(tuple(_in_force(columns, record)), answers, notes=(note, *_methods(record))).cut(
             max(MOST_SHOWN, 2 + len(together)), "more change", "--verbose"
         )
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
@@ -284,7 +292,14 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         for line in few(label, said, "option", 1)
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))
-    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), following()))
+    yield Facts(
+        (
+            *replica,
+            *helps,
+            *rests_on(record.assumptions, by_day=is_by_day(i.demand)),
+            following(NEXT if "lora" in i.optimisations else ADAPTERS),
+        )
+    )
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:

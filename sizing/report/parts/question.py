@@ -279,6 +279,11 @@ def is_limited(limits: LimitsInMs) -> bool:
     return any(limits.values())
 
 
+def is_demanded(demand: DemandInputs) -> bool:
+    """Whether a rate or a number of requests in flight is asked for; otherwise the GPUs are given."""
+    return any(each is not None for each in (demand.requests_per_s, demand.concurrency, demand.concurrent_users))
+
+
 def is_rate(demand: DemandInputs) -> bool:
     """Whether the demand is a rate, not a number of concurrent requests or users."""
     return demand.requests_per_s is not None
