@@ -413,9 +413,9 @@ def doubts(
     if any_gpu:
         measure = "" if said else f": {screen.MEASURE_FIRST}"
         yield Line(f"Too few of these runs are on GPUs like the {gpu}{measure}")
-    at_least, of_key = shelf.only(Advice).far_off, {each.key: each for each in limited}
+    rules, of_key = shelf.only(Advice), {each.key: each for each in limited}
     found_far = [(each, of_key[each.key]) for each in LATENCY_QUANTITIES if each.key in of_key]
-    far = [(each, of) for each, of in found_far if of.band.high >= of.ms * at_least]
+    far = [(each, of) for each, of in found_far if of.band.high >= of.ms * rules.far_off]
     if not far:
         return
     runs, spans = of_runs(is_own(found), any_gpu=any_gpu), []
@@ -426,4 +426,6 @@ def doubts(
     where = ", as the likely ranges show" if ranged else f": in 8 of 10 {runs} {', '.join(spans)}"
     slower = all(of.band.low >= of.ms for _, of in far)  # so a range begins at the prediction
     why = "; nearly all such runs are slower than predicted" if slower else ""
+    if not any_gpu and not said and any(of.band.high >= of.ms * rules.measure_first for _, of in far):
+        why += f"; {screen.MEASURE_FIRST}"
     yield Line(f"The prediction may be far off{where}{why}", spare=0 if ranged else 8)
