@@ -55,7 +55,7 @@ def brief(
     """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
     outcome = estimate(question, data, simulated=simulated)
     with watch("Changing inputs") as progress:
-        changed = tuple(effects(question, data, simulated=simulated, progress=progress))
+        changed = tuple(effects(question, data, outcome.answer, simulated=simulated, progress=progress))
     closed, one = is_closed(question), outcome.one_pool or outcome
     compared = _compared(question, data, simulated, each, watch)
     return Brief(

@@ -40,7 +40,7 @@ MOST_AT_ONCE = (
 SEED = 0
 QUEUE = "utilisation"  # what binds where a size without a latency beyond its limit does not hold
 NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for random arrivals
-    "relaxation": None, "beyond": None, "predicted": None, "surer": None, "surely": None,
+    "relaxation": None, "beyond": None, "predicted": None, "surer": None, "surely": None, "in_fp8": None,
 }  # fmt: skip
 
 

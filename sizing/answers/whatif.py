@@ -49,8 +49,8 @@ class Effect(NamedTuple):
     outcome: Outcome | None
 
 
-def changes(question: Question) -> Iterator[Change]:
-    """Yield the changes of each limit, each length and the demand, a share lower and higher."""
+def changes(question: Question, price_of: str | None = None) -> Iterator[Change]:
+    """Yield the changes of each limit, each length, the demand, and the price of GPU type `price_of`, a share lower and higher."""
     for latency in LATENCIES:
         for share in SHARES:
             yield from _limit(question, latency, share)
@@ -59,13 +59,32 @@ def changes(question: Question) -> Iterator[Change]:
             yield from _length(question, name, share)
     for share in SHARES:
         yield from _demand(question, share)
+    for share in SHARES:
+        yield from _price(question, price_of, share)
+
+
+def _price(question: Question, of: str | None, share: float) -> Iterator[Change]:
+    """Yield a change of the price of the GPU type of id `of`; nothing without a price."""
+    types = question.space.gpu_types
+    for gpu_type in types:
+        if gpu_type.id == of and (usd := gpu_type.usd_per_gpu_hour) is not None:
+            usd *= 1 + share
+            other = replace(gpu_type, usd_per_gpu_hour=usd)
+            changed = tuple(other if each is gpu_type else each for each in types)
+            what = f"price of {gpu_type.name}"
+            yield Change(what, share, usd, "$ a GPU-hour", question.with_(gpu_types=changed))
 
 
 def effects(
-    question: Question, data: Data, *, simulated: bool = True, progress: Progress | None = None
+    question: Question,
+    data: Data,
+    now: Answer | None = None,
+    *,
+    simulated: bool = True,
+    progress: Progress | None = None,
 ) -> Iterator[Effect]:
-    """Yield each change with its outcome, sized as the answer itself."""
-    found = list(changes(question))
+    """Yield each change with its outcome, sized as the answer itself. Of the answer `now`, the price of its GPU type changes too."""
+    found = list(changes(question, None if now is None or now.separate else now.pool.replica.gpu_type.id))
     for done, change in enumerate(found, start=1):
         outcome = None if change.question is None else answer(change.question, data, simulated=simulated)
         yield Effect(change, outcome)

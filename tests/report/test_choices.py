@@ -8,6 +8,7 @@ import pytest
 
 import sizing
 from sizing.answers.estimate import by_prediction
+from sizing.answers.whatif import changes
 from sizing.catalog import shelf
 from sizing.model.architecture import Layout
 from sizing.question.question import load_data
@@ -134,3 +135,15 @@ def test_a_count_above_the_prediction_says_what_the_prediction_alone_takes() -> 
     assert not list(raised([plain, plain._replace(evidence=None)]))
     (line,) = raised([plain._replace(evidence=Evidence(4, 0.5, None, None, 16, "MI300X"))])
     assert "16 GPUs by the prediction alone, $32.00/h; 32 are" in line.text
+
+
+def test_the_price_of_the_answers_gpu_type_is_an_input_like_others() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm,h200-sxm", isl=1000, osl=200, rps=5)
+    prices = {each.id: each.usd_per_gpu_hour for each in question.space.gpu_types}
+    found = [each for each in changes(question, "h100-sxm") if each.what.startswith("price")]
+    assert [each.share for each in found] == [-RULES.varied, RULES.varied]
+    for each in found:
+        assert each.question is not None
+        now = {of.id: of.usd_per_gpu_hour for of in each.question.space.gpu_types}
+        assert now == {**prices, "h100-sxm": each.value}
+        assert each.value == pytest.approx((prices["h100-sxm"] or 0) * (1 + each.share))

@@ -94,7 +94,7 @@ def load_words(load: LoadInputs) -> str:
     """Write the requests sent and their arrivals."""
     text = "requests" if load.requests is None else f"{load.requests:,} requests"
     if load.kind == "trace":
-        return f"{text} of {load.trace}"
+        return f"{text} of {load.trace}, judged over all of it (llmsize estimate sizes for its busiest minute)"
     if load.kind == "open_loop":
         shape = f" of shape {load.burstiness:g}" if load.burstiness is not None else ""
         return f"{text} at {number(load.requests_per_s)}/s, {ARRIVALS[str(load.arrivals)]} arrivals{shape}"
