@@ -56,7 +56,7 @@ def test_the_sets_and_the_gpus_have_different_names() -> None:
 def test_rows_have_source_and_date() -> None:
     for _, row in ROWS:
         assert re.match(r"20\d\d", row.date)
-        kernels = "aiconfigurator-core|microsoft/vidur|ROCm/aiter|vllm-project/vllm|rccl-tests|mk1-project/quickreduce"
+        kernels = "aiconfigurator-core|microsoft/vidur|ROCm/aiter|AMD-AGI/TraceLens|vllm-project/vllm|rccl-tests|mk1-project/quickreduce"
         runs = "btbtyler09/mi100-llm-testing|sgl-project/sgl-cookbook"  # of whole models, where no kernel was measured
         assert re.search(f"{kernels}|{runs}|assumed", row.source)
 
