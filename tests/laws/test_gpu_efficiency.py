@@ -182,7 +182,8 @@ def test_every_architecture_has_something_to_borrow(stem: str) -> None:
     assert peak.fp4 is None or products & {"nvfp4", "mxfp4"}
     for kind in (MoeRow, DecodeAttentionRow, PrefillAttentionRow):
         assert any(isinstance(row, kind) for row in rows), kind
-    assert {row.q_heads for row in rows if isinstance(row, MlaDecodeRow)} == {16, 128}
+    heads = {row.q_heads for row in rows if isinstance(row, MlaDecodeRow)}
+    assert max(heads) == 128 and min(heads) <= 32  # bound by memory and by compute
 
 
 def test_no_set_is_orphaned() -> None:
