@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,22 +51,12 @@ def distance(row: Surface, head_size: int) -> float:
     return float(np.min(np.abs(np.log2(np.asarray(row.head_sizes) / head_size))))
 
 
-class KernelFacts(NamedTuple):
-    """The arguments of `Kernels`."""
-
-    gpu: Gpu
-    assumptions: Assumptions
-    borrowed: Callable[[str], AssumedEfficiency | None]
-    engine: str
-    shard: Shard
-    correction: Correction
-
-
-@dataclass
+@dataclass(unsafe_hash=True)
 class Kernels:
     """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation.
 
-    `correction` multiplies the times of steps. It is left out where predictions are compared with measurements.
+    `correction` multiplies the times of steps. It is left out where predictions are compared with measurements. Kernels of equal
+    fields are equal, and find the same constants.
     """
 
     gpu: Gpu
@@ -75,25 +65,22 @@ class Kernels:
     engine: str
     shard: Shard
     correction: Correction = UNCORRECTED
-    _rows: KernelRows = field(init=False)
-    _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The kernels of a replica."""
-        return cls(*cls.facts(replica, data))
-
-    @staticmethod
-    def facts(replica: Replica, data: Data) -> KernelFacts:
-        """All that the kernels of a replica depend on."""
         gpu, service = replica.gpu_type.gpu, replica.service
         correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
-        return KernelFacts(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
+        return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
-    def __post_init__(self) -> None:
-        """Assign a timer to each rule."""
-        self._rows = KernelRows(self.gpu, self.borrowed, self.engine)
-        self._timers = {
+    @cached_property
+    def _rows(self) -> KernelRows:
+        return KernelRows(self.gpu, self.borrowed, self.engine)
+
+    @cached_property
+    def _timers(self) -> dict[str, Callable[[Operation], Numeric]]:
+        """The timer of each rule."""
+        return {
             "gemm": self._gemm,
             "moe": self._moe,
             "small": self._small,

@@ -15,7 +15,7 @@ from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
 from sizing.replica import throughput
 from sizing.replica.curves import Curves, StepLengths
-from sizing.replica.kernels import KernelFacts, Kernels
+from sizing.replica.kernels import Kernels
 from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
@@ -79,15 +79,14 @@ class Timed:
 class _Key(NamedTuple):
     """What the step times of a split at one stage depend on."""
 
-    split: KernelFacts
+    split: Kernels
     isl: int
     osl: int
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _without_lengths(split: KernelFacts) -> tuple[Kernels, Curves]:
-    kernels = Kernels(*split)
-    return kernels, curves_of.without_lengths(kernels)
+def _without_lengths(split: Kernels) -> tuple[Kernels, Curves]:
+    return split, curves_of.without_lengths(split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class Timing:
     def of_each(self, replicas: Sequence[Replica]) -> list[Timed | UntimedError]:
         """`of` for many replicas, with its error as a value. Equal splits of different lengths are evaluated in one batch."""
         keys = [self._key(replica) for replica in replicas]
-        groups: dict[KernelFacts, dict[_Key, Replica]] = {}
+        groups: dict[Kernels, dict[_Key, Replica]] = {}
         for key, replica in zip(keys, replicas, strict=True):
             if key not in self._splits:
                 groups.setdefault(key.split, {})[key] = replica
@@ -129,10 +128,8 @@ class Timing:
             return error
 
     def _key(self, replica: Replica) -> _Key:
-        facts, service, layout = Kernels.facts(replica, self.data), replica.service, replica.layout
-        if layout.pp > 1:
-            facts = facts._replace(shard=replace(facts.shard, layout=layout._replace(pp=1)))
-        return _Key(facts, service.isl, service.osl)
+        split = Kernels.of(replica, self.data).at(replica.layout._replace(pp=1))
+        return _Key(split, replica.service.isl, replica.service.osl)
 
     def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
         """Tabulate equal splits of different lengths at one stage."""
