@@ -59,7 +59,7 @@ class Scheduler:
     now: float = 0.0
     handed: bool = False
     one_by_one: bool = False
-    coming: deque[tuple[float, int]] = field(default_factory=deque)
+    coming: deque[tuple[float, list[int]]] = field(default_factory=deque)
     served_until: float = 0.0
     queue: deque[int] = field(default_factory=deque)
     prefilling: dict[int, Prompt] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Scheduler:
     @property
     def in_flight(self) -> int:
         """Requests that are arriving, queued or running."""
-        return len(self.coming) + len(self.queue) + self.running
+        return sum(len(together) for _, together in self.coming) + len(self.queue) + self.running
 
     @property
     def running(self) -> int:
@@ -95,19 +95,21 @@ class Scheduler:
     # --- what the caller drives ----------------------------------------------------------------------------------
 
     def submit(self, request: int) -> None:
-        """Accept a request that has arrived. It is queued after the server's thread has handled it, one request at a time.
+        """Accept a request that has arrived. It is queued when the server's thread has handled all that arrived with it.
 
         A request whose cache can never fit is refused and counted.
         """
         total = self.requests.isl[request] + self.requests.osl[request]
-        of_rank = self.pool.size_bytes / self.rules.ranks
-        if self.pool.need(total, self.requests.isl[request]) > of_rank * (1 + 1e-12):
+        if self.pool.need(total, self.requests.isl[request]) > self.pool.size_bytes / self.rules.ranks * (1 + 1e-12):
             self.refused.append(request)
             return
         serial = self.clock.serial
         if serial or self.rules.ahead:
-            self.served_until = max(self.served_until, self.requests.arrival[request]) + serial
-            self.coming.append((self.served_until, request))
+            arrival, last = self.requests.arrival, self.coming[-1][1] if self.coming else []
+            together = self.coming.pop()[1] if last and arrival[last[0]] == arrival[request] else []
+            together.append(request)
+            self.served_until = max(self.served_until, arrival[request]) + serial
+            self.coming.append((self.served_until, together))
         else:
             self._queue(request)
 
@@ -129,11 +131,11 @@ class Scheduler:
     def step(self, until: float) -> bool:
         """Take a step, or a stretch of decode steps that ends by `until`. Returns whether there was anything to do."""
         while self.coming and self.coming[0][0] <= (self.decided if self.rules.ahead and self.running else self.now):
-            self._queue(self.coming.popleft()[1])
+            for request in self.coming.popleft()[1]:
+                self._queue(request)
         if self.queue:
             self._admit()
-        if self.coming:
-            until = min(until, self.coming[0][0])
+        until = min(until, self.coming[0][0]) if self.coming else until
         if self.prefilling:
             self._prefill_step()
         elif self.batch.size:
@@ -376,8 +378,6 @@ class Scheduler:
 
     def _steps_until(self, tokens: int) -> int:
         """Steps that give each sequence at least `tokens` tokens."""
-        if self.tokens_per_step == 1:
-            return tokens
         return math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
 
     def _has_room(self, steps: int) -> bool:

@@ -418,8 +418,8 @@ def test_a_pipeline_s_first_token_waits_for_the_whole_pass() -> None:
     run_open(replica_of(of, requests))
     alone_s, extra_s = of.clock.step([Piece(0, 8192.0, 0.0)], DecodeBatch(), False)
     assert extra_s == pytest.approx(alone_s)
-    assert requests.first_token[0] == pytest.approx(of.clock.serial + 2 * alone_s + of.clock.outside(8192))
-    assert requests.admitted[1] == pytest.approx(of.clock.serial + alone_s)
+    assert requests.first_token[0] == pytest.approx(2 * of.clock.serial + 2 * alone_s + of.clock.outside(8192))
+    assert requests.admitted[1] == pytest.approx(2 * of.clock.serial + alone_s)
 
 
 @pytest.mark.parametrize("routing", run.ROUTINGS)
@@ -451,18 +451,20 @@ def test_a_windowed_layer_holds_its_window_of_every_sequence() -> None:
     assert of.pool.block_bytes == 12 * 16 * 2048
 
 
-def test_requests_that_come_together_wait_for_the_servers_thread_one_after_another() -> None:
-    """Three at once are seen 4, 8 and 12 ms later; one that comes later finds the thread free; ITL is nobody's business."""
+def test_requests_that_come_at_once_reach_the_scheduler_when_the_servers_thread_has_handled_all() -> None:
+    """Three at once are seen 12 ms later, one that comes 5 ms after them at 16 ms; a late one finds the thread free."""
     of = served("llama-3.1-8b", "vllm:0.19.0")
-    requests = store([0.0, 0.0, 0.0, 5.0], [500] * 4, [2] * 4)
+    requests = store([0.0, 0.0, 0.0, 0.005, 5.0], [500] * 5, [2] * 5)
     replica = replica_of(of, requests)
     replica.clock = replace(of.clock, front_end=FrontEnd(per_request_ms=10.0, per_prompt_token_us=0.0, serial_ms=4.0))
     replica.rules = replace(replica.rules, ahead=False)
-    first = replica.clock.step([Piece(0, 500.0, 0.0)], replica.batch, False)[0]
+    alone, three = (
+        replica.clock.step([Piece(n, 500.0, 0.0) for n in range(count)], replica.batch, False)[0] for count in (1, 3)
+    )
     run_open(replica)
-    assert first > 0.008  # so the second and third are seen during the first one's prefill
-    assert requests.admitted == pytest.approx([0.004, 0.004 + first, 0.004 + first, 5.004])
-    assert requests.first_token[3] - 5.0 == pytest.approx(0.014 + first)
+    assert three > 0.004  # so the fourth is seen during the prefill of the others
+    assert requests.admitted == pytest.approx([0.012, 0.012, 0.012, 0.012 + three, 5.004])
+    assert requests.first_token[4] - 5.0 == pytest.approx(0.014 + alone)
     assert replica.in_flight == 0
 
 
