@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
 from sizing.formats.view import Line, Prose
@@ -17,9 +16,6 @@ from sizing.report.parts.question import is_limited
 from sizing.report.parts.screen import NO_LIMIT, PRICE, counted_runs
 from sizing.report.plan import plan_total, reserve_words
 from sizing.report.plan_record import PlanReport
-
-if TYPE_CHECKING:  # loaded only for separate pools
-    from sizing.report.parts.disaggregated import Disaggregated
 
 FULL = 0.9  # share of a limit above which a figure is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
@@ -82,38 +78,30 @@ def _shape(estimate: Estimate) -> str:
 
 def tiles(report: Report) -> Tiles:
     """The figures of the decision."""
-    if report.estimate.disaggregated is not None:
-        return Tiles(tuple(_of_pools(report, report.estimate.disaggregated)) if report.decision.feasible else ())
-    if report.plan is not None and report.plan.gpus is not None:
+    if report.plan is not None and report.plan.gpus is not None and report.estimate.disaggregated is None:
         return Tiles(tuple(_of_plan(report, report.plan)))
-    return Tiles(tuple(_served(report) if report.decision.feasible else _unserved(report)))
+    if report.decision.feasible:
+        return Tiles(tuple(_served(report)))
+    return Tiles(() if report.estimate.disaggregated is not None else tuple(_unserved(report)))
 
 
-def _of_pools(report: Report, found: Disaggregated) -> Iterator[Tile]:
-    """Yield the figures of separate pools; no published runs say how many GPUs are sure."""
-    d = report.decision
+def _served(report: Report) -> Iterator[Tile]:
+    """Yield the GPUs, their cost, what each of separate pools serves, the tightest limit, and the sure GPUs, known of one pool alone."""
+    d, cost, found = report.decision, report.estimate.cost, report.estimate.disaggregated
     yield Tile("GPUs", figure(report, "/decision/gpus", "{:,}".format), d.gpu or "")
     note = "no price is known" if d.usd_per_year is None else f"{rounded_usd(d.usd_per_year)} a year"
+    if found is None and cost is not None and cost.usd_per_gpu_hour is not None:
+        note += f" at {money(cost.usd_per_gpu_hour)} a GPU-hour: {price_of(report.estimate)}"
     yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
-    for name, pool in (("prefill", found.prefill), ("decode", found.decode)):
+    for name, pool in () if found is None else (("prefill", found.prefill), ("decode", found.decode)):
         if pool is not None:
             gpus, at = plural(pool.gpus, "GPU"), f"/estimate/disaggregated/{name}/most_requests_per_s"
             most = figure(report, at, number)
             yield Tile(f"Most requests/s of {name}", most, f"{gpus} = {pool.replicas} x {pool.sizes}, {pool.gpu}")
-    if d.used is not None:
+    if found is None:
+        yield _binding(report)
+    elif d.used is not None:
         yield _tightest(report, "used", "")
-
-
-def _served(report: Report) -> Iterator[Tile]:
-    d, deployment, cost = report.decision, report.estimate.deployment, report.estimate.cost
-    gpu = deployment.gpu if deployment is not None else ""
-    yield Tile("GPUs", figure(report, "/decision/gpus", "{:,}".format), gpu)
-    note = "no price is known"
-    if cost is not None and cost.usd_per_gpu_hour is not None:
-        year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
-        note = f"{year}: {price_of(report.estimate)}"
-    yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
-    yield _binding(report)
     yield from _sure(report)
 
 

@@ -135,7 +135,7 @@ def record(
 ) -> Report:
     """The record of a brief; `command` repeats it."""
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
-    decision = _decision(answered, found.outcome) if answered.disaggregated is None else _of_pools(answered)
+    decision = _decision(answered, found.outcome)
     if plan is not None and not plan.feasible:
         decision = decision._replace(feasible=False)
     now = (found.outcome.one_pool if question.space.pools is None else None) or found.outcome
@@ -157,48 +157,39 @@ def record(
 
 
 def _decision(answered: Estimate, outcome: Outcome) -> Decision:
+    """The decision on an estimate of one pool or of separate pools."""
     helps = [change for change in outcome.suggestions if not answered.feasible and not change.looser]
-    limit, month = answered.limiting, a_month(answered.cost.usd_per_hour) if answered.cost is not None else None
+    month = None if answered.cost is None else a_month(answered.cost.usd_per_hour)
     surely = outcome.surely
     sure = None if surely is None or surely.usd_per_hour is None else a_month(surely.usd_per_hour)
-    used = None
-    if limit.value_ms is not None and limit.limit_ms is not None:
-        used = limit.value_ms / limit.limit_ms
+    limit, used = _tightest(answered)
+    best = outcome.answer
     return Decision(
         feasible=answered.feasible,
-        gpus=answered.deployment.gpus if answered.deployment is not None else None,
+        gpus=None if best is None else best.gpus,
         usd_per_month=month,
         usd_per_year=None if month is None else month * MONTHS_PER_YEAR,
-        limit=limit.limit,
+        limit=limit,
         used=used,
         change=min(helps, key=lambda change: change.gpus, default=None),
         usd_per_month_sure=sure,
         usd_per_year_sure=None if sure is None else sure * MONTHS_PER_YEAR,
-        gpu=None if answered.deployment is None else answered.deployment.gpu,
+        gpu=None if best is None else " + ".join(dict.fromkeys(pool.replica.gpu_type.name for pool in best.pools)),
     )
 
 
-def _of_pools(answered: Estimate) -> Decision:
-    """The decision on separate pools. Without an answer the limit is `pools`."""
-    found = answered.disaggregated
-    assert found is not None
-    month, used = a_month(found.usd_per_hour), {}
-    for name, limit in answered.inputs.limits.items():
-        statistics = getattr(found, name)
-        if limit is not None and statistics is not None:
-            used[name.removesuffix("_ms")] = getattr(statistics, limit.statistic) / limit.ms
-    tightest = max(used, key=lambda name: used[name], default=None)
-    pools = [pool for pool in (found.prefill, found.decode) if pool is not None]
-    return Decision(
-        feasible=found.feasible,
-        gpus=found.gpus,
-        usd_per_month=month,
-        usd_per_year=None if month is None else month * MONTHS_PER_YEAR,
-        limit=tightest or UNSERVED,
-        used=None if tightest is None else used[tightest],
-        change=None,
-        gpu=" + ".join(dict.fromkeys(pool.gpu for pool in pools)) or None,
-    )
+def _tightest(answered: Estimate) -> tuple[str, float | None]:
+    """The binding limit and the share of it that is used; of separate pools the limit with the largest share, `pools` without an answer."""
+    limiting, found = answered.limiting, answered.disaggregated
+    if found is None:
+        value, limit = limiting.value_ms, limiting.limit_ms
+        return limiting.limit, None if value is None or limit is None else value / limit
+    used = {
+        name.removesuffix("_ms"): getattr(statistics, limit.statistic) / limit.ms
+        for name, limit in answered.inputs.limits.items()
+        if limit is not None and (statistics := getattr(found, name)) is not None
+    }
+    return max(used.items(), key=lambda each: each[1], default=(UNSERVED, None))
 
 
 def rate_line(found: LineByRate) -> RateLine:
