@@ -120,7 +120,7 @@ def test_the_json_is_the_estimates_own(page: Read, capsys: pytest.CaptureFixture
 
 def test_the_answer_is_in_words_first(page: Read) -> None:
     d = page.document["estimate"]["deployment"]
-    assert f"Yes: {d['gpus']} x {d['gpu']} keep every limit" in page.text
+    assert f"Yes: {d['gpus']} x {d['gpu']} = " in page.text and "Every limit is kept" in page.text
     assert f"{d['replicas']} replica" in page.text
     assert "likely range" in page.text and "Binds" in page.text
 
@@ -159,7 +159,7 @@ def test_the_decision_is_that_of_the_estimate(page: Read) -> None:
     else:
         assert d["usd_per_month_sure"] is d["usd_per_year_sure"] is None
     assert {"/decision/gpus", "/decision/usd_per_month", "/decision/used"} <= {pointer for pointer, _ in page.cells}
-    assert "Yes: " in page.text and "keep every limit" in page.text
+    assert "Yes: " in page.text and "Every limit is kept, confirmed by simulation" in page.text
 
 
 def test_the_page_says_when_by_what_and_at_which_price(page: Read) -> None:
@@ -207,7 +207,7 @@ def test_an_infeasible_page_shows_the_one_change_that_helps(tmp_path: Path) -> N
     assert not d["feasible"] and d["gpus"] is None and d["used"] > 1
     assert f"{d['change']['change']}: {d['change']['gpus']} x {d['change']['gpu']} ({d['change']['layout']})" in helps
     assert d["change"]["gpus"] == min(int(re.search(r": (\d+) x ", text)[1]) for text in helps)  # type: ignore[index]
-    assert d["change"]["change"] in found.text and "No: this demand cannot be served as asked" in found.text
+    assert d["change"]["change"] in found.text and "No: no layout meets the demand within the limits" in found.text
 
 
 def test_a_plan_and_its_cost_stand_on_the_page_where_they_are_asked_for(
@@ -232,7 +232,10 @@ def test_a_plan_over_its_budget_is_no_answer(tmp_path: Path) -> None:
     found = made(["report", "chat", "-g", "h100-sxm", "--gpus", "8", "--spare", "1", "--no-verify"], tmp_path, code=1)
     assert found.document["estimate"]["feasible"] and not found.document["decision"]["feasible"]
     gpus = found.document["plan"]["gpus"]
-    assert f"No: the plan takes {gpus} GPUs" in found.text and f"A budget of {gpus} GPUs is enough" in found.text
+    assert (
+        f"No: over budget: {gpus} x " in found.text
+        and f"takes {gpus} GPUs, {gpus - 8} more than the budget" in found.text
+    )
 
 
 def test_types_of_one_price_stand_in_the_order_of_the_comparison() -> None:
@@ -419,7 +422,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_an_infeasible_page_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = made(INFEASIBLE, tmp_path, code=1)
-    assert "No: this demand cannot be served as asked" in found.text
+    assert "No: no layout has room for the model" in found.text
     assert found.document["estimate"]["limiting"]["detail"] in found.text
     for text in found.document["estimate"]["limiting"]["suggestions"]:
         assert text in found.text

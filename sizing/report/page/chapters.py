@@ -141,7 +141,7 @@ def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Te
     yield tiles(report)
     first, *others = answers.sections(report.estimate)
     if isinstance(first, Facts) and len(first.lines) > 1:
-        yield first._replace(lines=first.lines[1:], title="")  # how sure it is; the verdict is the page's own
+        yield first._replace(lines=first.lines[1:], title="")  # how sure it is; the verdict is above
     banded = report.estimate.disaggregated is None
     ranges = f", with the range of 8 in 10 {_runs(report)}," if banded else ""
     yield from _shown(others, f"Predictions{ranges} and the limits")

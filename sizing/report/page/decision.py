@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
-from sizing.formats.view import Line, Prose
+from sizing.formats.view import Facts, Line, Prose
 from sizing.formats.words import milliseconds, money, number, of_limit, percent, plural, rounded_usd
+from sizing.report import estimate as answers
+from sizing.report import plan
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.pools import pools_words
-from sizing.report.parts.question import is_limited
-from sizing.report.parts.screen import NO_LIMIT, PRICE, counted_runs
-from sizing.report.plan import plan_total, reserve_words
+from sizing.report.parts.screen import PRICE, counted_runs
+from sizing.report.plan import reserve_words
 from sizing.report.plan_record import PlanReport
 
 FULL = 0.9  # share of a limit above which a figure is near it
@@ -22,58 +22,20 @@ LOWER, HIGHER = "20 % lower", "20 % higher"
 
 
 def verdict(report: Report) -> PageVerdict:
-    """The decision in words: the deployment or plan that keeps the limits, or the obstacle and the one change that helps."""
-    d, shape, estimate, plan = report.decision, _shape(report.estimate), report.estimate, report.plan
-    checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
-    if plan is not None and estimate.feasible:
-        lines = (_planned_shape(plan, shape, checked),)
-        if not plan.feasible:
-            enough = () if plan.gpus is None else (f"A budget of {plural(plan.gpus, 'GPU')} is enough.",)
-            return PageVerdict(False, f"No: {'; '.join(plan.problems)}", (*lines, *(enough or plan.suggestions)))
-        return PageVerdict(True, f"Yes: {_done(plan_total(plan), plan.gpus, estimate)}", lines)
-    if d.feasible:
-        unlimited = () if is_limited(estimate.inputs.limits) else (f"{NO_LIMIT}.",)
-        done = _done(_counted(report), d.gpus, estimate)
-        return PageVerdict(True, f"Yes: {done}", (f"{shape}, {checked}.", *unlimited))
-    if estimate.disaggregated is not None:
-        return PageVerdict(False, "No: separate pools cannot serve this demand as asked", (estimate.disaggregated.why,))
-    limiting = estimate.limiting
-    helps = "No single change that was tried helps."
+    """The decision in the words of the plan that is asked for, else of the estimate; of what is infeasible also the one change that helps."""
+    d, estimate = report.decision, report.estimate
+    planned = report.plan is not None and estimate.feasible
+    first = next(plan.sections(report.plan) if planned and report.plan else answers.sections(estimate))
+    shown = first.lines if isinstance(first, Facts) else ()
+    lines = [line.text for line in shown[:1]]
     if d.change is not None:
-        helps = f"Of the smallest changes that help, {d.change.change} takes the fewest GPUs: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
-    detail = limiting.detail[:1].upper() + limiting.detail[1:]
-    return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
-
-
-def _counted(report: Report) -> str:
-    """Write the GPUs of the answer. Where two pools have different types, write each pool's GPUs."""
-    d, found = report.decision, report.estimate.disaggregated
-    pools = [] if found is None else [pool for pool in (found.prefill, found.decode) if pool is not None]
-    if len({pool.gpu for pool in pools}) > 1:
-        return " + ".join(f"{pool.gpus:,} x {pool.gpu}" for pool in pools)
-    return f"{d.gpus:,} x {d.gpu}"
-
-
-def _done(gpus: str, count: int | None, estimate: Estimate) -> str:
-    """Write what the GPUs do: keep the limits where there are any."""
-    one = count == 1
-    if is_limited(estimate.inputs.limits):
-        return f"{gpus} {'keeps' if one else 'keep'} every limit"
-    return f"{gpus} {'serves' if one else 'serve'} this demand"
-
-
-def _planned_shape(plan: PlanReport, shape: str, checked: str) -> str:
-    """Write the replicas for the peak, the reserve, and how the size was checked."""
-    reserve = reserve_words(plan.workloads[0]) if len(plan.workloads) == 1 else ""
-    return f"For the peak {shape}, {checked}{reserve and '; '}{reserve}."
-
-
-def _shape(estimate: Estimate) -> str:
-    """Write the replicas of the answer, or of both pools; empty without an answer."""
-    pools, deployment = estimate.disaggregated, estimate.deployment
-    if pools is not None and pools.prefill is not None and pools.decode is not None:
-        return " + ".join(pools_words(pools.prefill, pools.decode))
-    return "" if deployment is None else f"{plural(deployment.replicas, 'replica')} x {deployment.sizes}"
+        then = f"{d.change.gpus} x {d.change.gpu} ({d.change.layout})"
+        lines.append(f"Of the smallest changes that help, {d.change.change} takes the fewest GPUs: {then}.")
+    elif not estimate.feasible and estimate.disaggregated is None:
+        lines.append("No single change that was tried helps.")
+    title = first.title.removeprefix("Infeasible: ")
+    said = f"Yes: {title}" if d.feasible else f"No: {title[:1].lower()}{title[1:]}"
+    return PageVerdict(d.feasible, said, tuple(lines))
 
 
 def tiles(report: Report) -> Tiles:
