@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 import pytest
-from builders import active_parameters, ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
+from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
 from sizing.answers import search
 from sizing.catalog import shelf, workloads
 from sizing.model import architecture, operations
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, active_parameters
 from sizing.model.attention import causal_pairs, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
 from sizing.planning import cost
