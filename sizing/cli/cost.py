@@ -108,7 +108,7 @@ def _of_own(fault: Fault) -> Fault:
     """Add the option to a fault without a place in a file, and to an unknown name those that are known."""
     from sizing.catalog.servers import SHELF
 
-    if fault.message.startswith("unknown"):
+    if fault.message.startswith("unknown server"):
         known = f"{', '.join(SHELF.ids)}, or a file of your own with gpu and price_usd (docs/plan-and-cost.md)"
         fault = replace(fault, allowed=known)
     return replace(fault, field=fault.field or "--own") if fault.file is None or fault.line is None else fault
