@@ -48,14 +48,14 @@ STATISTICS = Statistics._fields
 _LOOSE_LIMIT = re.compile(rf"\s*({'|'.join(STATISTICS)})[\s=<]+([^:=<]+)", re.IGNORECASE)
 
 
-def parse_duration_s(text: str) -> float:
+def parse_duration_s(text: str, *, more: str = "") -> float:
     """Read a duration with its unit into seconds: `500ms`, `0.5 s`, `2min`.
 
-    Raises ValueError when the unit is missing or unknown, or the value is out of range.
+    Raises ValueError when the unit is missing or unknown, which also says `more`, or the value is out of range.
     """
     match = _DURATION.match(text)
     if match is None or match[2] not in _DURATION_S:
-        raise ValueError(f"{text!r} is not a duration with a unit, as 500ms, 1.5s or 2min")
+        raise ValueError(f"{text!r} is not a duration with a unit, as 500ms, 1.5s or 2min{more}")
     seconds = float(match[1]) * _DURATION_S[match[2]]
     if not LEAST_DURATION_S <= seconds <= MOST_DURATION_S:
         raise ValueError(f"{text!r} is out of range, from 1us to {MOST_DURATION_S / SECONDS_PER_HOUR:,.0f}h")
@@ -70,10 +70,7 @@ def parse_limit(text: str) -> tuple[str, float]:
     statistic = statistic.strip().lower() or "mean"
     if statistic not in STATISTICS:
         raise ValueError(f"{statistic!r} is not a statistic ({', '.join(STATISTICS)})")
-    try:
-        return statistic, parse_duration_s(duration)
-    except ValueError as error:
-        raise ValueError(f"{error}; of a percentile p95:1s") from None
+    return statistic, parse_duration_s(duration, more="; of a percentile p95:1s")
 
 
 def plain_float(text: str) -> float:
