@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from sizing.answers.answer import (
     Answer,
+    Beside,
     Beyond,
     NearlyIdle,
     Outcome,
     Relaxation,
     Suggestion,
-    Usual,
     layout_of,
     preference,
     spent,
@@ -30,6 +30,7 @@ from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Advice, Data
 from sizing.specs.gpu import GpuType
+from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
 
 RULES = shelf.only(Advice)
@@ -57,7 +58,7 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
     return NearlyIdle(share, RULES.most_relaxed, found if less else None)
 
 
-def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Usual | None:
+def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Beside | None:
     """The answer at usual limits, where a question states none and its answer misses them; else None.
 
     Offline work and models that do not decode have no usual limits.
@@ -70,7 +71,8 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Us
         return None
     budget = question.rules.gpu_budget if target.amount is None else None
     objective = "cost" if question.rules.objective == "request-cost" else question.rules.objective
-    return Usual(limits, answered(question.with_(limits=limits, gpu_budget=budget, objective=objective)))
+    options = (f"--{name} {of.statistic}:{of.seconds / MILLI:g}ms" for name, of in limits.stated.items())
+    return Beside(" ".join(options), answered(question.with_(limits=limits, gpu_budget=budget, objective=objective)))
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:

@@ -21,7 +21,7 @@ from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction
 from sizing.specs.units import HOURS_PER_MONTH
-from sizing.specs.workload import Aim, Limits
+from sizing.specs.workload import Aim
 
 if TYPE_CHECKING:  # the simulator is loaded only where needed
     from sizing.engine.simulation import Run
@@ -279,18 +279,11 @@ class NearlyIdle(NamedTuple):
     looser: Answer | None
 
 
-class Usual(NamedTuple):
-    """The answer at the usual limits of a chat, by the closed form, where a question without limits has one that misses them."""
+class Beside(NamedTuple):
+    """The answer with further options than a question has, by the closed form; None where there is none."""
 
-    limits: Limits
+    options: str
     answer: Answer | None
-
-
-class InFp8(NamedTuple):
-    """A published checkpoint with FP8 weights, and the answer with such weights, by the closed form: fewer GPUs than the model's own."""
-
-    checkpoint: str
-    answer: Answer
 
 
 class Suggestion(NamedTuple):
@@ -342,8 +335,8 @@ class Outcome:
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
     idle: NearlyIdle | None = field(default=None, repr=False)
-    usual: Usual | None = field(default=None, repr=False)
-    in_fp8: InFp8 | None = field(default=None, repr=False)
+    usual: Beside | None = field(default=None, repr=False)
+    in_fp8: Beside | None = field(default=None, repr=False)
     even: bool = False
 
     def __repr__(self) -> str:

@@ -38,11 +38,11 @@ from sizing.report.parts.evidence import (
 )
 from sizing.report.parts.figures import latency, load_figures, memory_of, throughput
 from sizing.report.parts.layouts import (
-    AtUsualLimits,
+    BesideAnswer,
     FewerGpus,
     Limited,
-    WithFp8,
     at_usual_limits,
+    beside,
     fewer,
     figures_by_name,
     limited_statistics,
@@ -166,8 +166,8 @@ class Compare(NamedTuple):
     assumptions: tuple[Assumption, ...]
     confidence: float | None = None
     prices: PriceOrder | None = None
-    usual_limits: AtUsualLimits | None = None
-    with_fp8: WithFp8 | None = None
+    usual_limits: BesideAnswer | None = None
+    with_fp8: BesideAnswer | None = None
     schema: str = "llmsize.compare/1"
 
 
@@ -296,8 +296,8 @@ def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces:
         assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
         prices=price_order((each.answer for each in ordered if each.answer is not None), question),
-        usual_limits=at_usual_limits(ordered[0].usual, question),
-        with_fp8=with_fp8(ordered[0].in_fp8, ordered[0].question),
+        usual_limits=beside(ordered[0].usual, question),
+        with_fp8=beside(ordered[0].in_fp8, ordered[0].question),
     )
 
 
@@ -385,7 +385,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *(line._replace(spare=2) for line in few("Unknown", unsure, "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
-            *(() if record.with_fp8 is None else (record.with_fp8.line()._replace(spare=FP8_LAST),)),
+            *with_fp8(record.with_fp8, FP8_LAST),
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
@@ -453,8 +453,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         waits = f"; {best.queue}" if best.queue else ""
         yield verdict(kept(limited, best.verified) + waits + single, good=not waits)
-        if record.usual_limits is not None:
-            yield record.usual_limits.line(demanded=True)
+        yield from at_usual_limits(record.usual_limits)
         known = best.gpus_sure, record.confidence, best.evidence
         price = None if best.usd_per_hour is None else best.usd_per_hour / gpus
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu, price).lines()

@@ -34,7 +34,7 @@ from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import NOT_REPLAYED, Demanded
 from sizing.report.parts import assumptions, costs, evidence, ways
 from sizing.report.parts.evidence import Evidence, Predicted, SureOf, is_to_measure, runs_of
-from sizing.report.parts.layouts import AtUsualLimits, SizedLayout, at_usual_limits, deployment
+from sizing.report.parts.layouts import BesideAnswer, SizedLayout, at_usual_limits, beside, deployment
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
@@ -126,7 +126,7 @@ class CostReport(NamedTuple):
     sure: SureCost | None = None
     explanations: tuple[Explanation, ...] = ()
     pools: tuple[PoolShapes, ...] = ()
-    usual_limits: AtUsualLimits | None = None
+    usual_limits: BesideAnswer | None = None
     schema: str = "llmsize.cost/1"
 
 
@@ -164,7 +164,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
         margin=bill.deployed[0].best.decode.margin,
         sure=_sure(bill),
-        usual_limits=at_usual_limits(bill.usual, question),
+        usual_limits=beside(bill.usual, question),
         deployments=tuple(
             deployment(each.best, each.priced.outcome) for each in bill.deployed if not each.best.separate
         ),
@@ -335,8 +335,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
-    if record.usual_limits is not None:
-        yield record.usual_limits.line(demanded=record.load != "as_sized")
+    yield from at_usual_limits(record.usual_limits, demanded=record.load != "as_sized")
     known = SureOf(gpus, gpus_sure, record.confidence, record.evidence, limited, by_rate, gpu)
     yield from known.lines()
     yield from _held(record)

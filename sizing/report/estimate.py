@@ -32,15 +32,7 @@ from sizing.report.parts.figures import (
     memory_of,
     users_of,
 )
-from sizing.report.parts.layouts import (
-    Alternative,
-    AtUsualLimits,
-    Limited,
-    RejectedLayout,
-    SizedLayout,
-    WithFp8,
-    headline,
-)
+from sizing.report.parts.layouts import Alternative, BesideAnswer, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
@@ -145,8 +137,8 @@ class Estimate(NamedTuple):
     serves: Literal["deployment", "disaggregated"] | None = None
     prices: PriceOrder | None = None
     batch_job: BatchJob | None = None
-    usual_limits: AtUsualLimits | None = None
-    with_fp8: WithFp8 | None = None
+    usual_limits: BesideAnswer | None = None
+    with_fp8: BesideAnswer | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -183,8 +175,8 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
         prices=price_order(outcome.answers, question),
-        usual_limits=layouts.at_usual_limits(outcome.usual, question),
-        with_fp8=layouts.with_fp8(outcome.in_fp8, question),
+        usual_limits=layouts.beside(outcome.usual, question),
+        with_fp8=layouts.beside(outcome.in_fp8, question),
     )
     if not explained:
         return served
@@ -367,8 +359,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     if d.replicas == 1:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=not queued)
-    if record.usual_limits is not None:
-        yield record.usual_limits.line(demanded=is_demanded(record.inputs.demand))
+    yield from layouts.at_usual_limits(record.usual_limits, demanded=is_demanded(record.inputs.demand))
     if not queued:
         yield from _evident(record)
 
@@ -480,8 +471,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
     yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
-    if record.with_fp8 is not None:
-        yield record.with_fp8.line()._replace(spare=FP8_LAST)
+    yield from layouts.with_fp8(record.with_fp8, FP8_LAST)
     yield from (line._replace(spare=TYPES_LAST) for line in types)
     if record.prices is not None:
         turn = record.prices.turn

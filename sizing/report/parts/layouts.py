@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.advice import UNSURE
-from sizing.answers.answer import Answer, InFp8, Outcome, Pool, Usual
+from sizing.answers.answer import Answer, Beside, Outcome, Pool
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
@@ -21,7 +21,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import LimitsInMs, limits_in_ms, limits_in_words, of_replica
+from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
 from sizing.specs.units import MILLI
@@ -324,49 +324,39 @@ def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
     return filled(FewerGpus, figures_by_name(other, outcome.question), asks=asks)
 
 
-class AtUsualLimits(NamedTuple):
-    """What serves the demand within the usual limits of a chat, by the closed form; null figures where no layout keeps them."""
+class BesideAnswer(NamedTuple):
+    """What serves the demand with further `options`, by the closed form; null figures where nothing does."""
 
-    limits: LimitsInMs
-    gpu: str | None = None
+    options: str
     gpus: int | None = None
+    gpu: str | None = None
     layout: str | None = None
     requests_per_s: float | None = None
     usd_per_hour: float | None = None
 
-    def line(self, *, demanded: bool) -> Line:
-        """Write the GPUs that the limits take; without a demand, the rate of those given."""
-        what = f"{limits_in_words(self.limits)}, as in a chat"
-        if self.gpus is None or self.layout is None:
-            return Line(f"No layout keeps the usual limits: {what}")
-        size = f"about {headline(self.gpus, self.gpu, self.layout, self.usd_per_hour)}"
-        served = size if demanded else f"{number(self.requests_per_s)} requests/s as {self.layout}"
-        return Line(f"With usual limits ({what}): {served}")
 
-
-class WithFp8(NamedTuple):
-    """What serves the demand with the FP8 weights of a published checkpoint, by the closed form."""
-
-    checkpoint: str
-    gpus: int
-    gpu: str
-    layout: str
-    usd_per_hour: float | None
-
-    def line(self) -> Line:
-        """Write the GPUs, and the checkpoint."""
-        price = "" if self.usd_per_hour is None else f", {money(self.usd_per_hour)}/h"
-        return Line(f"about {plural(self.gpus, 'GPU')} = {self.layout}{price}: -m {self.checkpoint}", "FP8")
-
-
-def with_fp8(found: InFp8 | None, question: Question) -> WithFp8 | None:
-    """The record of an answer with FP8 weights."""
-    return None if found is None else filled(WithFp8, figures_by_name(found.answer, question), found)
-
-
-def at_usual_limits(found: Usual | None, question: Question) -> AtUsualLimits | None:
-    """The record of an answer at usual limits."""
+def beside(found: Beside | None, question: Question) -> BesideAnswer | None:
+    """The record of an answer with further options."""
     if found is None:
         return None
     figures = {} if found.answer is None else figures_by_name(found.answer, question)
-    return filled(AtUsualLimits, figures, AtUsualLimits(limits_in_ms(found.limits)))
+    return filled(BesideAnswer, figures, BesideAnswer(found.options))
+
+
+def at_usual_limits(found: BesideAnswer | None, *, demanded: bool = True) -> Iterator[Line]:
+    """Yield what usual limits take; without a demand, the rate of the GPUs given."""
+    if found is None:
+        return
+    if found.gpus is None or found.layout is None:
+        yield Line(f"No layout keeps the usual limits of a chat, {found.options}")
+    else:
+        size = f"about {headline(found.gpus, found.gpu, found.layout, found.usd_per_hour)}"
+        served = size if demanded else f"{number(found.requests_per_s)} requests/s as {found.layout}"
+        yield Line(f"With the usual limits of a chat, {found.options}: {served}")
+
+
+def with_fp8(found: BesideAnswer | None, rank: int) -> Iterator[Line]:
+    """Yield what FP8 weights take, of a `rank` among spare lines."""
+    if found is not None and found.gpus is not None:
+        price = "" if found.usd_per_hour is None else f", {money(found.usd_per_hour)}/h"
+        yield Line(f"about {plural(found.gpus, 'GPU')} = {found.layout}{price}: {found.options}", "FP8", spare=rank)
