@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from sizing.answers.answer import (
     Answer,
-    Beside,
     Beyond,
     NearlyIdle,
+    OtherAnswer,
     Outcome,
     Relaxation,
     Suggestion,
@@ -58,7 +58,7 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
     return NearlyIdle(share, RULES.most_relaxed, found if less else None)
 
 
-def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Beside | None:
+def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> OtherAnswer | None:
     """The answer at usual limits, where a question states none and its answer misses them; else None.
 
     Offline work and models that do not decode have no usual limits.
@@ -72,7 +72,9 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Be
     budget = question.rules.gpu_budget if target.amount is None else None
     objective = "cost" if question.rules.objective == "request-cost" else question.rules.objective
     options = (f"--{name} {of.statistic}:{of.seconds / MILLI:g}ms" for name, of in limits.stated.items())
-    return Beside(" ".join(options), answered(question.with_(limits=limits, gpu_budget=budget, objective=objective)))
+    return OtherAnswer(
+        " ".join(options), answered(question.with_(limits=limits, gpu_budget=budget, objective=objective))
+    )
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:

@@ -279,7 +279,7 @@ class NearlyIdle(NamedTuple):
     looser: Answer | None
 
 
-class Beside(NamedTuple):
+class OtherAnswer(NamedTuple):
     """The answer with further options than a question has, by the closed form; None where there is none."""
 
     options: str
@@ -335,8 +335,8 @@ class Outcome:
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
     idle: NearlyIdle | None = field(default=None, repr=False)
-    usual: Beside | None = field(default=None, repr=False)
-    in_fp8: Beside | None = field(default=None, repr=False)
+    usual: OtherAnswer | None = field(default=None, repr=False)
+    in_fp8: OtherAnswer | None = field(default=None, repr=False)
     even: bool = False
 
     def __repr__(self) -> str:

@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizing.answers import advice
-from sizing.answers.answer import Answer, Beside, NearlyIdle, Order, Outcome, Suggestion, layout_of, preference, spent
+from sizing.answers.answer import (
+    Answer,
+    NearlyIdle,
+    Order,
+    OtherAnswer,
+    Outcome,
+    Suggestion,
+    layout_of,
+    preference,
+    spent,
+)
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
@@ -62,7 +72,7 @@ def _idle(best: Answer, question: Question, data: Data) -> NearlyIdle | None:
     return advice.nearly_idle(best, question, lambda asked: answer(asked, data, simulated=False, sure=False).answer)
 
 
-def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> Beside | None:
+def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
     """The answer at usual limits, where an outcome has one without; it is of any GPU type and precision of `question`."""
     types, precisions = question.space.gpu_types, question.space.precisions
 
@@ -73,7 +83,7 @@ def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> Beside 
     return advice.usual(outcome, answered)
 
 
-def in_fp8(outcome: Outcome, question: Question, data: Data) -> Beside | None:
+def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
     """The answer with FP8 weights on the GPU type of an outcome's answer, where it takes fewer GPUs and such a checkpoint is published.
 
     None where the question states a precision, and where weights have 8 bits or fewer.
@@ -88,7 +98,7 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> Beside | None:
         return None
     asked = question.with_(gpu_types=(best.pool.replica.gpu_type,), precisions=(FP8,))
     found = answer(asked, data, simulated=False, sure=False).answer
-    return Beside(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
+    return OtherAnswer(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:

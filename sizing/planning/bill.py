@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sizing.answers.advice import nearest_miss
-from sizing.answers.answer import Answer, Beside, Outcome, Suggestion
+from sizing.answers.answer import Answer, OtherAnswer, Outcome, Suggestion
 from sizing.answers.confidence import likely
 from sizing.answers.estimate import answer, at_usual_limits, suggestions
 from sizing.catalog import servers, shelf
@@ -180,7 +180,7 @@ class Bill(NamedTuple):
     energy: Energy | None
     suggestions: tuple[Suggestion, ...]
     surely: CostOption | None = None
-    usual: Beside | None = None
+    usual: OtherAnswer | None = None
     unowned: tuple[tuple[str, Fault], ...] = ()
 
 

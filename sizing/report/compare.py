@@ -29,13 +29,7 @@ from sizing.formats.words import money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, evidence, pools, quantities
-from sizing.report.parts.evidence import (
-    Evidence,
-    LimitedLatency,
-    SureOf,
-    doubts,
-    is_to_measure,
-)
+from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf
 from sizing.report.parts.figures import latency, load_figures, memory_of, throughput
 from sizing.report.parts.layouts import (
     BesideAnswer,
@@ -456,9 +450,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield from at_usual_limits(record.usual_limits)
         known = best.gpus_sure, record.confidence, best.evidence
         price = None if best.usd_per_hour is None else best.usd_per_hour / gpus
-        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, price).lines()
-        to_measure = is_to_measure(gpus, best.gpus_sure, best.evidence)
-        yield from doubts(best.evidence, best.gpu, _limited(best), said=to_measure)
+        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, price).lines(_limited(best))
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         deployed = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"

@@ -15,7 +15,7 @@ from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, evidence, layouts, repeat, screen
-from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts, is_to_measure
+from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts
 from sizing.report.parts.figures import (
     BatchJob,
     Cost,
@@ -379,12 +379,10 @@ def _evident(record: Estimate) -> Iterator[Line]:
     without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
     if c is not None and without and c.gpu_without not in (None, d.gpu):
         without += f" x {c.gpu_without}"
-    known = SureOf(
-        d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu, record.cost and record.cost.usd_per_gpu_hour
-    )
-    yield from known.lines(without, None if c is None else c.gpus_without)
-    to_measure = is_to_measure((None if c is None else c.gpus_without) or d.gpus, d.gpus_sure, found)
-    yield from doubts(found, d.gpu, _limited(record), said=to_measure, ranged=True)
+    price = None if record.cost is None else record.cost.usd_per_gpu_hour
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu, price)
+    fewer_gpus = None if c is None else c.gpus_without
+    yield from known.lines(_limited(record), without=without, gpus_without=fewer_gpus, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"

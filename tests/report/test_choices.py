@@ -85,7 +85,9 @@ def test_no_provider_of_both_is_said() -> None:
 def said(gpus: int, gpus_sure: int | None, *, own: bool = False, without: int | None = None) -> str:
     found = Evidence(3, 0.6, "over 10 % of them miss the limits" if gpus_sure is None else None, None, own=own)
     known = SureOf(gpus, gpus_sure, 0.9, found, limited=True, by_rate=True)
-    return " ".join(line.text for line in known.lines("" if without is None else f"{without}", without))
+    return " ".join(
+        line.text for line in known.lines(without="" if without is None else f"{without}", gpus_without=without)
+    )
 
 
 def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:

@@ -330,10 +330,12 @@ def test_one_candidate_is_not_compared_and_a_dash_is_standard_output(capsys: pyt
 
 def test_each_limit_length_and_the_demand_change_by_a_fifth(page: Read) -> None:
     found = {(one["what"], round(one["share"], 3)): one for one in page.document["sensitivity"]}
-    names = ("TTFT limit (p95)", "ITL limit", "ISL", "OSL", "demand")
+    price = "price of H100 SXM 80GB"
+    names = ("TTFT limit (p95)", "ITL limit", "ISL", "OSL", "demand", price)
     assert set(found) == {(name, share) for name in names for share in (-0.2, 0.2)}
     # The chat workload: TTFT p95 1 s, ITL 50 ms, 1,155 and 211 tokens, 100,000 users * 3 / 8 h * 2 = 20.83 requests/s.
-    base = dict(zip(names, (1000, 50, 1155, 211, 100_000 * 3 / (8 * 3600) * 2), strict=True))
+    usd = page.document["estimate"]["cost"]["usd_per_gpu_hour"]
+    base = dict(zip(names, (1000, 50, 1155, 211, 100_000 * 3 / (8 * 3600) * 2, usd), strict=True))
     for (name, share), one in found.items():
         assert one["value"] == pytest.approx(base[name] * (1 + share), abs=0.5 if name in ("ISL", "OSL") else 1e-6)
 

@@ -91,7 +91,7 @@ def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
 def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
     said = "16 GPUs keep the limits in 60 % of similar benchmark runs, 24{} in 90 % or more"
-    assert sure(16, size, LIMITS_HOLD, "", "TP4").text == said.format(" (as TP4)")
+    assert sure(16, size, LIMITS_HOLD, "", " (as TP4)").text == said.format(" (as TP4)")
     assert sure(16, size, LIMITS_HOLD).text == said.format("")
     (detail,) = sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).detailed or ()
     assert "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %" in detail

@@ -373,23 +373,31 @@ class SureOf(NamedTuple):
     gpu: str = ""
     usd_per_gpu_hour: float | None = None
 
-    def lines(self, without: str = "", gpus_without: int | None = None) -> Iterable[Line]:
-        """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
+    def lines(
+        self,
+        limited: Iterable[LimitedLatency] | None = None,
+        *,
+        without: str = "",
+        gpus_without: int | None = None,
+        ranged: bool = False,
+    ) -> Iterable[Line]:
+        """Yield the sure number of GPUs (or why it is unknown), a surer choice, and doubts, if latencies are `limited`.
 
         `without` describes the `gpus_without` that suffice without the confidence.
         """
-        if self.evidence is None or self.confidence is None:
-            return
-        found = self.evidence
-        known = filled(ConfidentSize, found, gpus=self.gpus_sure, confidence=self.confidence)
-        keeps = screen.kept_by_runs(self.limited, self.by_rate)
-        unsized = is_to_measure(gpus_without or self.gpus, self.gpus_sure, found)
-        first = screen.MEASURE_FIRST if unsized else ""
-        price, sure = self.usd_per_gpu_hour, self.gpus_sure
-        usd = None if price is None or sure is None else price * sure
-        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, first, usd)
-        if found.surer is not None:
-            yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
+        found, sure = self.evidence, self.gpus_sure
+        unsized = is_to_measure(gpus_without or self.gpus, sure, found)
+        if found is not None and self.confidence is not None:
+            known = filled(ConfidentSize, found, gpus=sure, confidence=self.confidence)
+            keeps, first = screen.kept_by_runs(self.limited, self.by_rate), screen.MEASURE_FIRST if unsized else ""
+            shape = "" if found.layout_sure is None else f" (as {found.layout_sure})"
+            if sure is not None and sure > self.gpus and self.usd_per_gpu_hour is not None:
+                shape += f", {money(self.usd_per_gpu_hour * sure)}/h,"
+            yield screen.sure(self.gpus, known, keeps, without, shape, first)
+            if found.surer is not None:
+                yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
+        if limited is not None:
+            yield from doubts(found, self.gpu, limited, said=unsized, ranged=ranged)
 
 
 class LimitedLatency(NamedTuple):

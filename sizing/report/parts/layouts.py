@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.advice import UNSURE
-from sizing.answers.answer import Answer, Beside, Outcome, Pool
+from sizing.answers.answer import Answer, OtherAnswer, Outcome, Pool
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
@@ -335,7 +335,7 @@ class BesideAnswer(NamedTuple):
     usd_per_hour: float | None = None
 
 
-def beside(found: Beside | None, question: Question) -> BesideAnswer | None:
+def beside(found: OtherAnswer | None, question: Question) -> BesideAnswer | None:
     """The record of an answer with further options."""
     if found is None:
         return None

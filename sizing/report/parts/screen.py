@@ -187,24 +187,15 @@ def kept(limited: bool, verified: bool) -> str:
     return f"{NO_LIMIT}; {'rate ' * verified}{how}"
 
 
-def sure(
-    gpus: int,
-    found: ConfidentSize,
-    keeps: str,
-    without: str = "",
-    layout: str | None = None,
-    first: str = "",
-    usd_per_hour: float | None = None,
-) -> Line:
+def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: str = "", first: str = "") -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
     The share of runs that the expected number suffices in is said wherever it is known.
 
-    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
-    replica of the sure number, if it is another than the answer's. `first` is what is better done before a sure number that no
-    buyer can use, which is left out then; with all details it is there. The sure number costs `usd_per_hour`.
+    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `shape` is the layout of a
+    replica of the sure number, if it is another than the answer's, and what it costs. `first` is what is better done before a sure
+    number that no buyer can use, which is left out then; with all details it is there.
     """
-    shape = "" if layout is None else f" (as {layout})"
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
@@ -216,7 +207,7 @@ def sure(
     alike = similar(found.own, any_gpu=found.any_gpu)
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
-        if layout is None and found.chance is not None:
+        if not shape and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
         far = f"; as runs differ widely, {first}" if first else ""
         said = f"{count}{shape} {_keep(keeps, gpus)} in {share} of {alike}{more}{far}"
@@ -224,8 +215,7 @@ def sure(
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
     detail = f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}"
-    usd = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h,"
-    sure_of = f"{found.gpus:,}{shape}{usd} in {share} or more"
+    sure_of = f"{found.gpus:,}{shape} in {share} or more"
     if found.chance is None:
         said = f"{plural(found.gpus, 'GPU')}{shape} {_keep(keeps, found.gpus)} in {share} of {alike}"
     else:
