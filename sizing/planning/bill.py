@@ -259,11 +259,9 @@ def _alone(question: Question) -> list[Question]:
 
 def _types(question: Question) -> tuple[GpuType, ...]:
     """The type of GPU of a question about one, or the two types of its separate pools."""
-    pools = question.space.pools
-    if pools is None:
+    if (pools := question.space.pools) is None:
         return question.space.gpu_types
-    found = {each.id: each for each in (pools.prefill.gpu_types[0], pools.decode.gpu_types[0])}
-    return tuple(found.values())
+    return tuple({each.id: each for each in (pools.prefill.gpu_types[0], pools.decode.gpu_types[0])}.values())
 
 
 def _name(question: Question) -> str:
@@ -288,8 +286,7 @@ def _prices(ways: Ways, question: Question) -> Prices:
 
 def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
     """The results of `read` by key, and the errors by key where `read` raised InputError."""
-    found: list[tuple[K, V]] = []
-    failed: list[tuple[K, InputError]] = []
+    found, failed = list[tuple[K, V]](), list[tuple[K, InputError]]()
     for key in keys:
         try:
             found.append((key, read(key)))
@@ -354,10 +351,9 @@ def _at_both_prices(best: Answer) -> Rental:
     """The planning prices of pools of two types, as their mean by GPU."""
     types = [pool.replica.gpu_type for pool in best.pools]
     usd = " and ".join(f"${each.usd_per_gpu_hour:g}" for each in types)
+    source = " ; ".join(each.price_source or "" for each in types)
     offer = AS_ASKED.model_copy(update={"usd_per_gpu_hour": (best.usd_per_hour or 0.0) / best.gpus})
-    return Rental(
-        f"rented at {usd} per GPU-hour", ON_DEMAND, (offer,), " ; ".join(each.price_source or "" for each in types)
-    )
+    return Rental(f"rented at {usd} per GPU-hour", ON_DEMAND, (offer,), source)
 
 
 def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
@@ -397,9 +393,9 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
         for option in rented(usage, rental.offers, gpu, rental.name, rental.contract, by_gpu=by_gpu):
             if rental.source is None:
                 yield option
-            else:
-                note = BY_GPU if option.note is None else f"{BY_GPU}; {option.note}"
-                yield option._replace(source=rental.source, note=note)
+                continue
+            note = BY_GPU if option.note is None else f"{BY_GPU}; {option.note}"
+            yield option._replace(source=rental.source, note=note)
 
 
 def _band(best: Answer, outcome: Outcome) -> Band | None:
@@ -407,13 +403,11 @@ def _band(best: Answer, outcome: Outcome) -> Band | None:
 
     None where the rate has no situation, or nothing of its kind was measured.
     """
-    question = outcome.question
-    runs = shelf.only(PublishedRuns)
+    question, runs = outcome.question, shelf.only(PublishedRuns)
     by_runs = next((band for band in likely(best, question, runs) if band.metric == "throughput"), None)
-    if by_runs is not None:
+    if by_runs is not None or (situation := situation_of_rate(best, question)) is None:
         return by_runs
-    situation = situation_of_rate(best, question)
-    return None if situation is None else find(shelf.only(Bands).bands, "throughput", situation)
+    return find(shelf.only(Bands).bands, "throughput", situation)
 
 
 def situation_of_rate(best: Answer, question: Question) -> Situation | None:
@@ -441,11 +435,9 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
     found = crossing(one.curves, other.curves)
     here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
     mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
-    cheaper = one if mine <= others else other
-    loads = found.stays, found.first, found.last
-    return BreakEven(
-        one.name, other.name, *loads, _reason(one, other, found), cheaper.name, *_months(one, other, others)
-    )
+    cheaper, loads = (one if mine <= others else other), (found.stays, found.first, found.last)
+    why = _reason(one, other, found)
+    return BreakEven(one.name, other.name, *loads, why, cheaper.name, *_months(one, other, others))
 
 
 def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
@@ -492,10 +484,8 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
         defaults = servers.load_defaults()
         found = (defaults.server_factor, defaults.idle_share, defaults.pue, defaults.uptime)
         factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
-        full_w, source = (
-            option.gpus * deployed.best.power_w / deployed.best.gpus * factor,
-            defaults.sources["server_factor"].source,
-        )
+        full_w = option.gpus * deployed.best.power_w / deployed.best.gpus * factor
+        source = defaults.sources["server_factor"].source
 
     def at(utilisation: float, rate: float) -> tuple[float, float, float, float]:
         """Power in W, energy a year in kWh, and kWh per million output tokens and all tokens."""

@@ -30,7 +30,7 @@ from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, evidence, pools, quantities
 from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf
-from sizing.report.parts.figures import latency, load_figures, memory_of, throughput
+from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import (
     BesideAnswer,
     FewerGpus,
@@ -43,7 +43,7 @@ from sizing.report.parts.layouts import (
     with_fp8,
 )
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.memory import queued_words
+from sizing.report.parts.memory import queue_of
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
@@ -216,16 +216,8 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         fewer=fewer(outcome, best),
-        queue=_queue(best, outcome) or None,
+        queue=queue_of(best, outcome) or None,
     )
-
-
-def _queue(best: Answer, outcome: Outcome) -> str:
-    target, service = outcome.question.target, outcome.question.service
-    if best.separate or target.offline or target.limits.stated:
-        return ""
-    of = load_figures(best, outcome).concurrency_per_replica
-    return queued_words(memory_of(best.pool.replica), of, service.isl + service.osl, latency(best))
 
 
 def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
@@ -443,14 +435,12 @@ def _verdict(record: Compare) -> Iterator[Line]:
     """Yield whether the best candidate keeps the limits, how sure that is, and the load of the replaced GPUs."""
     best, old = record.best, record.replaces
     if best is not None:
-        single, gpus = f"; {SINGLE}" if best.replicas == 1 else "", best.gpus or 0
+        single, gpus = SINGLE if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
-        waits = f"; {best.queue}" if best.queue else ""
-        yield verdict(kept(limited, best.verified) + waits + single, good=not waits)
+        yield verdict("; ".join(filter(None, (kept(limited, best.verified), best.queue, single))), good=not best.queue)
         yield from at_usual_limits(record.usual_limits)
-        known = best.gpus_sure, record.confidence, best.evidence
-        price = None if best.usd_per_hour is None else best.usd_per_hour / gpus
-        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, price).lines(_limited(best))
+        known, usd = (best.gpus_sure, record.confidence, best.evidence), best.usd_per_hour
+        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, usd and usd / gpus).lines(_limited(best))
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         deployed = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
@@ -461,8 +451,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
 def _limited(c: CompareCandidate) -> Iterator[LimitedLatency]:
     """Yield the limited latencies of a candidate for which published runs give a range."""
     for key, limited in c.limited.items():
-        band = c.bands.get(f"limited.{key}")
-        if limited is not None and limited.ms is not None and band is not None:
+        if limited is not None and limited.ms is not None and (band := c.bands.get(f"limited.{key}")) is not None:
             yield LimitedLatency(key, limited.statistic, limited.ms, band)
 
 

@@ -379,10 +379,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
     if c is not None and without and c.gpu_without not in (None, d.gpu):
         without += f" x {c.gpu_without}"
-    price = None if record.cost is None else record.cost.usd_per_gpu_hour
+    price = record.cost and record.cost.usd_per_gpu_hour
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu, price)
-    fewer_gpus = None if c is None else c.gpus_without
-    yield from known.lines(_limited(record), without=without, gpus_without=fewer_gpus, ranged=True)
+    yield from known.lines(_limited(record), without=without, gpus_without=c and c.gpus_without, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
@@ -396,8 +395,7 @@ def _limited(record: Estimate) -> Iterator[LimitedLatency]:
         if limit is None or record.latency is None:
             continue
         value = getattr(getattr(record.latency, key), limit.statistic)
-        band = record.bands.get(f"latency.{key}.{limit.statistic}")
-        if value is not None and band is not None:
+        if value is not None and (band := record.bands.get(f"latency.{key}.{limit.statistic}")) is not None:
             yield LimitedLatency(key, limit.statistic, value, band)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizing.answers import memory_changes as changes
+from sizing.answers.answer import Answer, Outcome
 from sizing.answers.deployment import Resolved, longest
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
@@ -13,7 +14,7 @@ from sizing.model.memory import MemoryUse
 from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, evidence
 from sizing.report.parts.evidence import Predicted
-from sizing.report.parts.figures import Latency
+from sizing.report.parts.figures import Latency, latency, load_figures, memory_of
 from sizing.specs.units import GIB, missing_gib
 
 
@@ -106,6 +107,15 @@ def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
         sequence = f"{sequence.removesuffix(' needs')} and {used.shared_prefix_gib:,.1f} GiB of shared prefixes need"
     wanted = f"{sequences:,} sequences, where not one fits: " if sequences > 1 else ""
     return f"does not fit: {wanted}{sequence} {missing_gib(used.deficit_gib)} GiB more per GPU"
+
+
+def queue_of(best: Answer, outcome: Outcome) -> str:
+    """Write that most requests in flight of an answer without limits wait in the queue; empty where they do not."""
+    target, service = outcome.question.target, outcome.question.service
+    if best.separate or target.offline or target.limits.stated:
+        return ""
+    in_flight = load_figures(best, outcome).concurrency_per_replica
+    return queued_words(memory_of(best.pool.replica), in_flight, service.isl + service.osl, latency(best))
 
 
 def queued_words(memory: MemoryUse | None, in_flight: float, tokens: float, latency: Latency | None) -> str:
