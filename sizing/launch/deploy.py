@@ -12,7 +12,6 @@ from sizing.catalog.shelf import only
 from sizing.formats.words import money, number
 from sizing.launch import benchmark, command, written
 from sizing.launch.answered import Checkpoints, Started, started
-from sizing.launch.existing import MOST_COMMANDS
 from sizing.question.question import Question
 from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import LaunchFacts
@@ -98,9 +97,9 @@ def deploy(
         what = "Docker knows a slice by an identifier of its own, which each server gives it"
         raise InputError(what, field=f"--for {target}", allowed="kubernetes")
     services = written.placed(parts) if target == "compose" else []
-    if len(services) > MOST_COMMANDS:
+    if len(services) > (most := only(LaunchFacts).script_limits.commands):
         each = f"a compose file has a service for each of the {len(services):,} replicas"
-        what, allowed = f"{each}, more than `llmsize check` reads", f"at most {MOST_COMMANDS:,} replicas"
+        what, allowed = f"{each}, more than `llmsize check` reads", f"at most {most:,} replicas"
         raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or {allowed}")
     head = [f"# {line}" for line in _head(answer, question, parts)]
     head += (

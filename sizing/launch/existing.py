@@ -46,7 +46,6 @@ from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 OWN = "deployments"  # the key of this project's own form
 REDUNDANT = "redundant_experts"  # changes nothing of a model without experts, as expert parallelism does
 COMMANDS = "commands"  # of a script
-MOST_COMMANDS = 1024  # commands in a file
 NOT_MODELLED = "is not modelled: steps may be slower than predicted"
 RECALLED = "is taken as no CUDA graphs, from memory of the engine and no source"
 ONE_START = "the command is started once: nothing says how many replicas run"
@@ -229,8 +228,8 @@ def _all_of(found: list[Container], words: Sequence[str], asked: Asked) -> list[
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
         what = "holds no command of an engine that is known"
         raise InputError(what, file=asked.file, allowed=allowed, nearest=meant(words))
-    if len(found) > MOST_COMMANDS:
-        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS:,}")
+    if len(found) > (most := asked.facts.script_limits.commands):
+        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {most:,}")
     parts = [Part(partial(_existing, container, asked)) for container in found]
     check(*parts)
     read_ = [part.value for part in parts]

@@ -46,6 +46,8 @@ def _known(found: re.Match[str], variables: Mapping[str, str]) -> str | None:
     missing, rule = known is None or (bool(found["empty"]) and not known), found["rule"]
     if rule == "+" and missing:
         return ""
+    if rule == "+" and is_variable(known or ""):
+        return None  # it may be empty
     if rule == "+" or (missing and rule in ("-", "=")):
         return with_variables(found["operand"], variables)
     return None if missing else known

@@ -69,7 +69,6 @@ OF_SLICE = "-MIG-"  # in a product label of nodes whose GPUs are all slices
 GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
 HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
 _TEMPLATED, _VARIABLE = "{{", "$"
-MOST_SHORT = 1_000  # characters of a value that may name other variables
 _REPLACED = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # by Kubernetes
 
 
@@ -290,8 +289,9 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
 
 def _replaced(text: str, variables: Mapping[str, str]) -> str:
     """A value with the variables before it, as Kubernetes replaces them; itself if that is far too long."""
-    full = _REPLACED.sub(lambda part: variables.get(part[1], part[0]), text) if len(text) <= MOST_SHORT else text
-    return full if len(full) <= only(LaunchFacts).script_limits.held else text
+    limits = only(LaunchFacts).script_limits
+    full = _REPLACED.sub(lambda part: variables.get(part[1], part[0]), text) if len(text) <= limits.short else text
+    return full if len(full) <= limits.held else text
 
 
 def _pairs(value: object) -> dict[str, str]:

@@ -40,7 +40,7 @@ class ShellCommand(NamedTuple):
 
     `doubts` say of each variable, and file, how it may be set otherwise. `around` says what it stands in that is not followed,
     `condition` what decides whether it runs. `ends` says that the script ends with it. `own` are the words as they are written.
-    `loaded` says what may set variables of its environment that the script does not name.
+    `loaded` says what may set variables of its environment that the script does not name; `unexported` are not of it.
     """
 
     words: tuple[Word, ...]
@@ -52,11 +52,13 @@ class ShellCommand(NamedTuple):
     ends: bool = False
     own: tuple[Word, ...] = ()
     loaded: str | None = None
+    unexported: frozenset[str] = frozenset()
 
     def unfollowed(self, environment: Iterable[str]) -> str | None:
         """What is not followed and may change the command, or a variable of its environment that the engine reads; else None."""
         names = (*(name for word in self.own for name in _names(word.text)), *environment)
-        return self.around or next((self.doubts[name] for name in names if name in self.doubts), None)
+        own = (f"${name} is set without `export`" for name in environment if name in self.unexported)
+        return self.around or next((self.doubts[name] for name in names if name in self.doubts), next(own, None))
 
 
 class ShellScript(NamedTuple):
@@ -105,6 +107,8 @@ class _State:
     variables: dict[str, str]
     doubts: dict[str, str] = field(default_factory=dict)
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
+    arrays: set[str] = field(default_factory=set)
+    unexported: set[str] = field(default_factory=set)
     blocks: list[_Block] = field(default_factory=list)
     functions: set[str] = field(default_factory=set)
     altered: dict[str, str] = field(default_factory=dict)
@@ -204,13 +208,19 @@ class _State:
         first = rest[0].text if rest else ""
         if part.items is not None and own and (match := _SET.fullmatch(own[-1].text)):
             value = shlex.join(word.text for word in self._split(part.items, line))
-            self._set(match[1], f"{self.variables.get(match[1], '')} {value}" if match[2] else value, line, doubt)
+            if match[2] and match[1] in self.variables and match[1] not in self.arrays:
+                self.variables[match[1]] = shlex.quote(self.variables[match[1]])  # becomes its first item
+            self.arrays.add(match[1])
+            self._set(match[1], f"{match[2] and ' '}{value}", line, doubt, appends=bool(match[2]))
         elif not rest:
+            names = {word.text.partition("=")[0].rstrip("+") for word in words_}
+            if words_ and words_[0].text in _DECLARES:
+                self.unexported -= names if words_[0].text == "export" or "-x" in names else set()
+            else:
+                self.unexported |= names - self.variables.keys()
             for match in set_:
-                value = with_variables(match[3], self.variables)
-                before = self.variables.get(match[1], "") if match[2] else ""
-                known = doubt or (self.doubts.get(match[1]) if match[2] else None)
-                self._set(match[1], before + value, line, known)
+                both = f"${match[1]} is set as an array and as text (line {line})" if match[1] in self.arrays else doubt
+                self._set(match[1], with_variables(match[3], self.variables), line, both, appends=bool(match[2]))
         else:
             given = {match[1]: with_variables(match[3], self.variables) for match in set_}
             yield from self._started(part, rest, given)
@@ -233,6 +243,12 @@ class _State:
             why = f"is run by the function {printable(first)}"
         elif part.end == "(":
             why = "holds a parenthesis"
+        named = {name for word in part.words for name in names_in(word.text)}
+        for names, what in (
+            (named & given.keys(), "which it also sets"),
+            (named & self.arrays, "an array, without [@]"),
+        ):
+            why = why or next((f"names ${name}, {what}" for name in sorted(names)), None)
         doubts = {name: text for name, text in self.doubts.items() if name not in given}
         if self.loaded:
             open_ = {found[2] for word in part.words for found in VARIABLE.finditer(word.text) if found["rule"]}
@@ -241,7 +257,18 @@ class _State:
         at = None if condition is None else f"the condition of line {condition.line}"
         if first not in _SHOWS and words_:
             variables = {**self.variables, **given}
-            yield ShellCommand(words_, variables, part.said, doubts, why, at, ends, part.words, self.loaded)
+            yield ShellCommand(
+                words_,
+                variables,
+                part.said,
+                doubts,
+                why,
+                at,
+                ends,
+                part.words,
+                self.loaded,
+                frozenset(self.unexported - given.keys()),
+            )
 
     def _changed_by(self, first: str, words_: tuple[Word, ...], line: int) -> None:
         """Note what a command may set that is not followed."""
@@ -280,8 +307,10 @@ class _State:
     def _doubt(self, name: str, text: str) -> None:
         self._noted(name, text, text)
 
-    def _set(self, name: str, value: str, line: int, doubt: str | None) -> None:
+    def _set(self, name: str, value: str, line: int, doubt: str | None, *, appends: bool = False) -> None:
         """Set a variable. Raises InputError for a value that is far too long, as each may be written of others."""
+        if appends:
+            value, doubt = self.variables.get(name, "") + value, doubt or self.doubts.get(name)
         if len(value) > self.limits.held:
             what = f"holds more than {self.limits.held:,} characters"
             raise InputError(what, file=self.file, line=line, field=f"${name}")
@@ -307,6 +336,7 @@ class _State:
         found = list[Word]()
         for word in command:
             array = _ARRAY.fullmatch(word.text)
+            array = array if array and array[1] in self.arrays else None
             whole = None if array or word.whole else VARIABLE.fullmatch(word.text)
             text = (
                 self.variables.get(array[1]) if array else with_variables(word.text, self.variables) if whole else None

@@ -29,7 +29,6 @@ GPUS, DEVICE, ENTRYPOINT, MOUNTS = (
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
 _OF_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # a name of the Hugging Face Hub: ORGANISATION/MODEL
 RUNS = "the command that runs, in quotes or in a script of its own"
-MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
@@ -109,13 +108,14 @@ def _within(container: Container) -> tuple[Word, ...] | None:
     first = [each for each in found if not _is_further(each.words, each.variables)] or found
     if not first:
         return None
-    container.faults += unfollowed(first, container.file, container.name)
+    told = list(unfollowed(first, container.file, container.name))
     texts = [[with_variables(word.text, each.variables) for word in each.words] for each in first]
-    if not container.faults and any(each != texts[0] for each in texts):
+    if not told and any(each != texts[0] for each in texts):
         lines = ", ".join(str(each.words[0].line) for each in first)
         what = f"runs a script with several commands of engines, of lines {lines}: which of them count is not known"
         allowed = "a script with one command, or a container for each"
-        container.faults.append(Fault(what, container.file, first[0].words[0].line, container.name, allowed))
+        told.append(Fault(what, container.file, first[0].words[0].line, container.name, allowed))
+    container.faults += told
     container.variables |= first[0].variables
     container.notes += loaded(first[0])
     return first[0].words
@@ -273,5 +273,6 @@ def _is_further(words: Sequence[Word], variables: Mapping[str, str]) -> bool:
 def meant(words: Sequence[str]) -> str | None:
     """The engine command that is most similar to the words."""
     known = list(_phrases())
-    tried = (" ".join(words[at : at + count]) for at in range(min(len(words), MOST_TRIED)) for count in (2, 1))
+    most = only(LaunchFacts).script_limits.tried
+    tried = (" ".join(words[at : at + count]) for at in range(min(len(words), most)) for count in (2, 1))
     return next((near for text in tried if (near := nearest(text, known))), None)

@@ -247,7 +247,8 @@ class Charts(Spec):
 class ScriptLimits(Spec):
     """The most of a shell script that is read: characters, variables, nested conditions, and commands whose output is a word of another.
 
-    `words` are those of a command, `all_words` of all; `held` are the characters of a variable; `scripts` run one another.
+    `words` are those of a command, `all_words` of all; `held` are the characters of a variable, and of one that names
+    others `short`; `scripts` run one another. `commands` are those of engines, and `tried` words tell which engine is meant.
     """
 
     characters: PositiveInt
@@ -258,6 +259,9 @@ class ScriptLimits(Spec):
     all_words: PositiveInt
     held: PositiveInt
     scripts: PositiveInt
+    commands: PositiveInt
+    tried: PositiveInt
+    short: PositiveInt
 
 
 class LaunchFacts(OneFile, Sourced):
