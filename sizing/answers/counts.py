@@ -126,6 +126,9 @@ def fewest(cached: Cached) -> Trials:
         trial, reply = yield from settling(count, cached)
         if reply.needed is not None and reply.needed <= count:
             break
+        if cached.evicts and not cached.affinity and reply.needed is not None:  # each replica is like a lone one
+            yield (trial := Trial(reply.needed, trial.kept))
+            return trial
         low = count
         if reply.needed is not None:
             count = reply.needed

@@ -315,6 +315,8 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
         return Reply(None, memory=result.reason == "memory")
     if result.count > trial.replicas:
         return Reply(result.count, most=result.capacity.amount)
+    if question.service.extras.cached.think_time_s is None:  # nobody comes back later
+        return Reply(result.count, 1.0, most=result.capacity.amount)
     there = at_load(result, trial.replicas, question)
     alive = counts.idle_conversations(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept, most=result.capacity.amount)

@@ -420,7 +420,9 @@ class Shard:
 
     def __hash__(self) -> int:
         """Hash what most often differs, because shards are looked up often."""
-        return hash((self.model.name, self.layout, self.settings, self.plan.weight_format, self.plan.kv_format))
+        cached, plan = self.extras.cached, self.plan
+        found = (cached.hit, cached.distinct, cached.shared_tokens)
+        return hash((self.model.name, self.layout, self.settings, plan.weight_format, plan.kv_format, found))
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -292,7 +292,7 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if service.extras.speculation is not None:
         resolved = resolved.speculating()
-    if service.optimisations.prefix is not None:  # a prefix hit rate implies a prefix cache
+    if service.optimisations.prefix is not None and not resolved.prefix_caching:  # a hit rate implies a prefix cache
         resolved = resolved.model_copy(update={"prefix_caching": True})
     serving = service.serving
     if serving.mamba_full_memory_ratio is not None:

@@ -75,7 +75,9 @@ def _pace(curves: Curves, flow: Batching, decoding: Array, steps: PrefillSteps, 
     pace = _paced(flow, decoding, decode_s, together, np.asarray(steps(together)))
     if flow.flat and not queued:
         for _ in range(PACKING_ROUNDS):
-            together = _packed(flow, pace)
+            before, together = together, _packed(flow, pace)
+            if np.array_equal(together, before):
+                break
             pace = _paced(flow, decoding, decode_s, together, np.asarray(steps(together)))
     return pace
 
@@ -144,7 +146,9 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
     chunk_s = full_s
     for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
         chunk_s = np.asarray(steps(together))
-        together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
+        before, together = together, np.clip(per_stage * chunk_s, 1.0, flow.most_together)
+        if np.array_equal(together, before):
+            break
     return Rates(
         decoding=nothing,
         step_s=nothing,
