@@ -79,35 +79,6 @@ class CorrectionRules(Spec):
     most_loss: NonNegative
 
 
-class KeptCollectives(Spec):
-    """Rows of collectives over `gpus` GPUs that no refit changes, and why. An absent field matches anything."""
-
-    operation: Text | None = None
-    engine: Text | None = None
-    gpus: tuple[PositiveInt, ...]
-    profiles: tuple[Text, ...] | None = None
-    why: Text
-
-
-class CollectiveRules(Spec):
-    """How collectives of GPU profiles are refitted from tables of measured messages of up to `most_message_mib`.
-
-    `gpus`, `engines`, `operations` and `backends` map the tables' names to the names used here. Lines with other names are
-    skipped. Fitted times lie between `least_us` and `most_us`.
-    """
-
-    source: Text
-    gpus: dict[Text, Text]
-    engines: dict[Text, Text]
-    operations: dict[Text, Text]
-    backends: dict[Text, Text]
-    most_message_mib: Positive
-    least_us: Positive
-    most_us: Positive
-    least_points: PositiveInt
-    kept: tuple[KeptCollectives, ...]
-
-
 class OwnRunRules(Spec):
     """How factors are fitted to own runs.
 
@@ -148,6 +119,5 @@ class Calibration(OneFile):
     least_gain: NonNegative
     bands: BandRules
     corrections: CorrectionRules
-    collectives: CollectiveRules
     own_runs: OwnRunRules
     date: Text
