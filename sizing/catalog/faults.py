@@ -74,15 +74,13 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
 
 
 def _field_of_text(path: FieldPath, holder: Any) -> str | None:
-    """The field of text beside a number's whose name is nearly the same, as `gpu` beside `gpus`."""
-    others = [key for key in _fields(holder) if key != path[-1] and _takes_text(_child(holder, key))]
-    return nearest(str(path[-1]), others)
+    """The field of texts beside a number's whose name is nearly the same, as `gpu` beside `gpus`."""
+    return nearest(str(path[-1]), [key for key in _fields(holder) if _lists_text(_child(holder, key))])
 
 
-def _takes_text(annotation: Any) -> bool:
-    members = [member for member, _ in _members(annotation)]
-    listed = (part for member in members if get_origin(member) is tuple for part, _ in _members(get_args(member)[0]))
-    return str in members or str in listed
+def _lists_text(annotation: Any) -> bool:
+    parts = (part for member, _ in _members(annotation) for part in get_args(member)[:1])
+    return any(member is str for part in parts for member, _ in _members(part))
 
 
 def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Fault:

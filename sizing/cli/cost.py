@@ -92,16 +92,13 @@ def ways_of(values: Mapping[str, Any]) -> Ways:
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check
 
-    own = Part(lambda: tuple(map(load_server, _names(values["own"]))), _of_own)
+    named = [] if values["own"] is None else list(dict.fromkeys(comma_separated(values["own"]) or [values["own"]]))
+    own = Part(lambda: tuple(map(load_server, named)), _of_own)
     clouds = Part(lambda: _clouds(values["cloud"]))
     api, split = Part(lambda: _apis(values["api"])), Part(lambda: _split(values["split"]))
     check(own, clouds, api, split)
     at_price = values["price"] is not None or values["provider"] is not None
     return Ways(own.value, clouds.value, api.value, split.value, at_price=at_price)
-
-
-def _names(text: str | None) -> list[str]:
-    return [] if text is None else list(dict.fromkeys(comma_separated(text) or [text]))
 
 
 def _of_own(fault: Fault) -> Fault:

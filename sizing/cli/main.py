@@ -146,12 +146,12 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
 
     An option of no command is another tool's, for which it suggests our name, or a mistyped one: the nearest.
     """
-    from sizing.question.fields import OTHER_TOOLS
+    from sizing.question.fields import other_tools
 
     context = getattr(error, "ctx", None)
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()
-    own = OTHER_TOOLS.get(word) or OTHER_TOOLS.get(word.removesuffix("s"))
+    own = (foreign := other_tools()).get(word) or foreign.get(word.removesuffix("s"))
     if own not in known and (others := _commands_with(option)) and command in COMMANDS:
         refused = broken([command], (), {word.replace("-", "_"): True})
         some = ", ".join(others[:MOST_COMMANDS])

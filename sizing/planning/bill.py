@@ -200,10 +200,10 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     ['Lambda', 'Lambda, following the load']
     """
     check_ways(ways)
-    held = {gpu_type.id for alone in _alone(question) for gpu_type in _types(alone)}
+    held = {gpu_type.id: gpu_type.gpu for alone in _alone(question) for gpu_type in _types(alone)}
     for file in ways.own:
-        if len(ways.own) > 1 and file.spec.gpu not in (None, *held):
-            servers.resolve(file, *next((each.id, each.gpu) for alone in _alone(question) for each in _types(alone)))
+        if file.spec.gpu not in (None, *held):
+            servers.resolve(file, *next(iter(held.items())))
     data = load_data()
     prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:

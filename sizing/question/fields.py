@@ -235,15 +235,11 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     return Options(given, flags, values.get("precision"), *prices, faults, frozenset(values.get(CONFIGURED, ())))
 
 
-OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use for our options
-    "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",
-    "pipeline-parallel-size": "--pp", "data-parallel-size": "--dp", "input-tokens": "--isl", "prompt-tokens": "--isl", "random-input-len": "--isl",
-    "output-tokens": "--osl", "max-tokens": "--osl", "random-output-len": "--osl", "request-rate": "--rps", "rate": "--rps",
-    "concurrent-users": "--users", "max-concurrency": "--concurrency", "batch-size": "--max-num-seqs", "context-length": "--max-model-len",
-    "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
-    "input": "--isl", "context": "--max-model-len", "max-context": "--max-model-len", "month": "--until", "horizon": "--until",
-    "gpu-price": "--price", "discount": "--price", "api-price": "--api", "reserved": "--cloud", "commitment": "--cloud",
-}  # fmt: skip
+def other_tools() -> dict[str, str]:
+    """Our options by the names that engines, benchmark tools and other calculators use for them."""
+    return dict(table_rows("other_tools.csv"))
+
+
 _PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
 _BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
 

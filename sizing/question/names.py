@@ -19,7 +19,7 @@ from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload
 from sizing.model import settings
-from sizing.question.fields import OTHER_TOOLS, QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options
+from sizing.question.fields import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options, other_tools
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
@@ -456,7 +456,7 @@ def words() -> Words:
                 options[key] = option.flags[0]
             else:
                 fields[key] = field
-    words = {key: flag.removeprefix("--").replace("-", "_") for key, flag in OTHER_TOOLS.items()}
+    words = {key: flag.removeprefix("--").replace("-", "_") for key, flag in other_tools().items()}
     guesses = {key.replace("-", "_"): fields[word] for key, word in words.items() if word in fields}
     return Words(fields | OTHER, options, guesses)
 
