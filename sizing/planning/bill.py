@@ -1,13 +1,10 @@
-"""The cost of a demand: every way to pay on each type of GPU, break-even between them, and the energy."""
+"""The cost of a demand: every way to pay on each type of GPU, and the energy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import product
 from typing import NamedTuple, TypeVar
-
-import numpy as np
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, OtherAnswer, Outcome, Suggestion
@@ -16,18 +13,15 @@ from sizing.answers.estimate import answer, at_usual_limits, suggestions
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
-from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
-from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
-from sizing.planning.cost import REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
-from sizing.planning.offers import ApiPrices, CostOption, api, own, own_server, rented
+from sizing.planning.cost import WATTS_PER_KW, kwh_per_million_tokens, power_w
+from sizing.planning.offers import ApiPrices, BreakEven, CostOption, api, compared, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data
 from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Gpu, GpuType, Price
-from sizing.specs.units import MONTHS_PER_YEAR
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -125,27 +119,6 @@ class Deployed(NamedTuple):
     def server_of(self, option: CostOption) -> CompleteServer | None:
         """The owned server of a way to pay; None for the others."""
         return next((each for each in self.priced.prices.own if (option.kind, option.sku) == ("own", each.title)), None)
-
-
-class BreakEven(NamedTuple):
-    """The loads at which `one` costs no more than `other`, with the demand's daily profile.
-
-    `first_requests_per_day` is the lowest such load. From `requests_per_day` on, `one` costs no more at every load. Above
-    `last_requests_per_day` it always costs more. Each is None where there is no such load; `reason` says why. The first
-    two are 0 where `one` costs no more at every load. `months` is the time until purchase and running cost of `one` are
-    no more than the cost of `other`, at the load of the report. `months_reason` explains why `months` is None or exceeds
-    the depreciation period.
-    """
-
-    one: str
-    other: str
-    requests_per_day: float | None
-    first_requests_per_day: float | None
-    last_requests_per_day: float | None
-    reason: str | None
-    cheaper_at_this_load: str
-    months: float | None
-    months_reason: str | None
 
 
 class Energy(NamedTuple):
@@ -419,52 +392,6 @@ def situation_of_rate(best: Answer, question: Question) -> Situation | None:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
     return question.service.situation(best.pool.replica.gpu_type.gpu, region(heaviest))
-
-
-def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
-    """Yield the break-even of owned servers against every other way to pay, and of rented GPUs against an API."""
-    by_kind = {kind: [option for option in options if option.kind == kind] for kind in ("own", "cloud", "api")}
-    for kind, other_kind in (("own", "cloud"), ("own", "api"), ("cloud", "api")):
-        for one, other in product(by_kind[kind], by_kind[other_kind]):
-            if other.gpu is None or other.gpu == one.gpu:
-                yield _break_even(one, other)
-
-
-def _break_even(one: CostOption, other: CostOption) -> BreakEven:
-    """Compare two options at the load of `one`; the load differs between types of GPU."""
-    found = crossing(one.curves, other.curves)
-    here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
-    mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
-    cheaper, loads = (one if mine <= others else other), (found.stays, found.first, found.last)
-    why = _reason(one, other, found)
-    return BreakEven(one.name, other.name, *loads, why, cheaper.name, *_months(one, other, others))
-
-
-def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
-    """Why no load is the break-even: `one` never stays cheaper, or it is cheaper or equal at every load."""
-    if found.stays == 0:
-        return "cheaper or equal at every load"
-    if found.stays is not None:
-        return None
-    each, others = (rounded_usd(REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request))
-    at_scale = f"with every server or instance full at the peak, {one.name} costs {each} per 1,000 requests, {other.name} {others}"
-    if found.first is None:
-        return f"never cheaper: {at_scale}"
-    return f"no load from which it stays cheaper: {at_scale}; at some lower loads it costs less"
-
-
-def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tuple[float | None, str | None]:
-    """The months until the purchase of `one` has paid off, or why it never does."""
-    if one.parts_usd_per_year is None or one.upfront_usd is None:
-        return None, "nothing is bought"
-    running = one.parts_usd_per_year.running
-    months = payback_months(one.upfront_usd, running, other_usd_per_year)
-    if months is None:
-        both = f"running {one.name} costs {rounded_usd(running)} a year, {other.name} {rounded_usd(other_usd_per_year)}"
-        return None, both
-    if one.depreciation_years is not None and months > one.depreciation_years * MONTHS_PER_YEAR:
-        return months, f"the {one.depreciation_years:g} years that it is written off over"
-    return months, None
 
 
 def _energy(option: CostOption, deployed: Deployed) -> Energy | None:

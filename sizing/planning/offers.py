@@ -1,8 +1,9 @@
-"""The cost of a sized deployment by way to pay: owned servers, rented GPUs, an API. All money is in US dollars."""
+"""The cost of a sized deployment by way to pay (owned servers, rented GPUs, an API), and the break-even of two ways. All money is in US dollars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import CompleteServer
 from sizing.catalog.shelf import hyphenated
-from sizing.formats.words import plural
+from sizing.formats.words import plural, rounded_usd
 from sizing.planning import cost
-from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
+from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import JOULES_PER_KWH, OwnServer, ServerYear, TokenPrices
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
@@ -257,3 +258,72 @@ def _by_token(usage: Usage, usd_per_1k: ByLoad) -> TokenCosts:
     shares = usage.input_shares
     full, here = prices(usd_per_1k.full_use, shares.full_use), prices(usd_per_1k.at_load, shares.at_load)
     return TokenCosts(*map(usage.by_load, full, here))
+
+
+class BreakEven(NamedTuple):
+    """The loads at which `one` costs no more than `other`, with the demand's daily profile.
+
+    `first_requests_per_day` is the lowest such load. From `requests_per_day` on, `one` costs no more at every load. Above
+    `last_requests_per_day` it always costs more. Each is None where there is no such load; `reason` says why. The first
+    two are 0 where `one` costs no more at every load. `months` is the time until purchase and running cost of `one` are
+    no more than the cost of `other`, at the load of the report. `months_reason` explains why `months` is None or exceeds
+    the depreciation period.
+    """
+
+    one: str
+    other: str
+    requests_per_day: float | None
+    first_requests_per_day: float | None
+    last_requests_per_day: float | None
+    reason: str | None
+    cheaper_at_this_load: str
+    months: float | None
+    months_reason: str | None
+
+
+def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
+    """Yield the break-even of owned servers against every other way to pay, and of rented GPUs against an API."""
+    by_kind = {kind: [option for option in options if option.kind == kind] for kind in ("own", "cloud", "api")}
+    for kind, other_kind in (("own", "cloud"), ("own", "api"), ("cloud", "api")):
+        for one, other in product(by_kind[kind], by_kind[other_kind]):
+            if other.gpu is None or other.gpu == one.gpu:
+                yield _break_even(one, other)
+
+
+def _break_even(one: CostOption, other: CostOption) -> BreakEven:
+    """Compare two options at the load of `one`; the load differs between types of GPU."""
+    found = crossing(one.curves, other.curves)
+    here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
+    mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
+    cheaper, loads = (one if mine <= others else other), (found.stays, found.first, found.last)
+    why = _reason(one, other, found)
+    return BreakEven(one.name, other.name, *loads, why, cheaper.name, *_months(one, other, others))
+
+
+def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
+    """Why no load is the break-even: `one` never stays cheaper, or it is cheaper or equal at every load."""
+    if found.stays == 0:
+        return "cheaper or equal at every load"
+    if found.stays is not None:
+        return None
+    each, others = (
+        rounded_usd(cost.REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request)
+    )
+    at_scale = f"with every server or instance full at the peak, {one.name} costs {each} per 1,000 requests, {other.name} {others}"
+    if found.first is None:
+        return f"never cheaper: {at_scale}"
+    return f"no load from which it stays cheaper: {at_scale}; at some lower loads it costs less"
+
+
+def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tuple[float | None, str | None]:
+    """The months until the purchase of `one` has paid off, or why it never does."""
+    if one.parts_usd_per_year is None or one.upfront_usd is None:
+        return None, "nothing is bought"
+    running = one.parts_usd_per_year.running
+    months = payback_months(one.upfront_usd, running, other_usd_per_year)
+    if months is None:
+        both = f"running {one.name} costs {rounded_usd(running)} a year, {other.name} {rounded_usd(other_usd_per_year)}"
+        return None, both
+    if one.depreciation_years is not None and months > one.depreciation_years * MONTHS_PER_YEAR:
+        return months, f"the {one.depreciation_years:g} years that it is written off over"
+    return months, None

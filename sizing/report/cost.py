@@ -26,10 +26,10 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import number, plural, rounded_usd
-from sizing.planning.bill import Bill, BreakEven, Energy, Priced, situation_of_rate
+from sizing.planning.bill import Bill, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.cost import WATTS_PER_KW
-from sizing.planning.offers import CostOption, TokenCosts
+from sizing.planning.offers import BreakEven, CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import NOT_REPLAYED, Demanded
 from sizing.report.parts import assumptions, costs, evidence, ways

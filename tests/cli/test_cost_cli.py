@@ -14,7 +14,7 @@ import pytest
 
 from sizing.cli.main import run
 from sizing.formats.text import SCREEN
-from sizing.planning.bill import BreakEven
+from sizing.planning.offers import BreakEven
 from sizing.report.parts.ways import when_cheaper
 
 SMALL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--ttft", "500ms", "--no-verify")

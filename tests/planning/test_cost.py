@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from sizing.answers.estimate import estimate
 from sizing.catalog import prices, profiles, servers
 from sizing.planning import break_even, cost
-from sizing.planning.bill import Ways, compared
+from sizing.planning.bill import Ways
 from sizing.planning.bill import cost as bill_of
 from sizing.planning.break_even import CostCurve, crossing, payback_months
 from sizing.planning.cost import OwnServer
-from sizing.planning.offers import ApiPrices, api, own, rented
+from sizing.planning.offers import ApiPrices, api, compared, own, rented
 from sizing.planning.usage import ByLoad, Usage
 from sizing.question.ask import ask
 from sizing.specs.errors import InputError

@@ -8,10 +8,10 @@ from dataclasses import replace
 from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import Assumption, Explanation, taken
 from sizing.formats.words import plural
-from sizing.planning.bill import Bill, BreakEven, Deployed
+from sizing.planning.bill import Bill, Deployed
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.cost import OwnServer, ServerYear
-from sizing.planning.offers import CostOption, own_server
+from sizing.planning.offers import BreakEven, CostOption, own_server
 from sizing.planning.usage import BY_TIME, LoadKind, Usage
 from sizing.question.question import Question
 from sizing.report.parts import ways

@@ -8,10 +8,9 @@ from operator import attrgetter
 
 from sizing.formats.view import Quantity, Table, in_words
 from sizing.formats.words import number, rounded_usd
-from sizing.planning.bill import BreakEven
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.cost import REQUESTS
-from sizing.planning.offers import CostOption
+from sizing.planning.offers import BreakEven, CostOption
 from sizing.planning.usage import LoadKind
 from sizing.report.parts import quantities
 
