@@ -23,11 +23,12 @@ def growth_lines(growth: Growing) -> Iterator[Line]:
         until += f", {last} in the last month, {whole} in all (each month at the size of its end)"
     yield Line(f"{_growing_from(growth)}{until}", "Growth")
     expected = _due(growth, growth.next_node, growth.additions)
-    hint = "; --lead-time 12w says by when to order" if growth.next_node and not growth.next_node.order_by else ""
-    yield from few("Next node", [expected[0] + hint, *expected[1:]], "node")
+    hint = "; when to order: --lead-time 12w" if growth.next_node and not growth.next_node.order_by else ""
+    first, *later = few("Next node", [expected[0] + hint, *expected[1:]], "node")
+    yield from (first, *(line._replace(spare=7) for line in later))
     surely = _due(growth, growth.next_node_sure, growth.additions_sure, sure=True)
     if growth.next_node_sure is not None and surely != expected:
-        yield from few("To be sure", surely, "node")
+        yield from (line._replace(spare=6) for line in few("To be sure", surely, "node"))
 
 
 def _due(growth: Growing, first: Month | None, within: Sequence[Month], *, sure: bool = False) -> list[str]:
