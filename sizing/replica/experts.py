@@ -8,6 +8,8 @@ cache. In a model they do not, so this part of the fit is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +64,21 @@ def spared_bytes(routed: Routed) -> Numeric:
     even = expected_experts(routed.experts, routed.experts_per_token, tokens) / routed.ranks
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes
     return np.maximum(even - load(routed).hit, 0.0) * weights
+
+
+def most_liked(routed: Routed) -> Routed:
+    """The same experts with the load of the rank whose experts are the most popular, where all tokens are gathered.
+
+    Loads of ranks vary by random routing and by the popularity of their experts; the busiest has the median of the largest. Where
+    tokens are sent to the ranks of their experts alone, copies of the most popular experts are taken to even that out.
+    """
+    if routed.ranks == 1 or routed.dispatch is not None:
+        return routed
+    mean = np.maximum(routed.arriving * routed.experts_per_token / routed.ranks, LEAST)
+    spread = only(MeasuredKernels).experts.spread * routed.ranks / routed.experts
+    largest = NormalDist().inv_cdf(0.5 ** (1 / routed.ranks))
+    busiest = mean + largest * np.sqrt(mean + spread * np.square(mean))
+    return replace(routed, pairs=np.minimum(busiest, mean * routed.ranks))
 
 
 def _tiles(of: ExpertLoad, rows: int) -> Array:

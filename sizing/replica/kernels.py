@@ -294,6 +294,8 @@ class Kernels:
             # A GPU with more watts per FLOP than the measured one keeps a higher clock.
             more = 1.0 if measured.gpu == self._rows.card else max(1.0, self._power)
             sustained = min(1.0, self._rows.chips.sustained_experts * more ** only(MeasuredKernels).power.exponent)
+            if self.settings.expert_imbalance is None:
+                routed = experts.most_liked(routed)
             measured_s = experts.seconds(
                 measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, sustained=sustained
             )

@@ -1,5 +1,6 @@
 """Measured kernels: a line of hardware_profiles/kernels/<gpu>.csv, and data common to all lines."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -94,6 +95,12 @@ class ExpertKnots(Sourced):
     fan_out: Knots
     pairs: Knots
     popularity: Annotated[float, Field(ge=1)]
+
+    @property
+    def spread(self) -> float:
+        """The variance of the experts' loads over their mean squared, with loads spread evenly in their logarithm."""
+        most = self.popularity
+        return (most + 1) * math.log(most) / (2 * (most - 1)) - 1 if most > 1 else 0.0
 
 
 class Chips(Spec):

@@ -16,7 +16,7 @@ from sizing.cli.main import run
 from sizing.model import architecture, operations
 from sizing.model import operations as operation
 from sizing.model.architecture import Layout
-from sizing.model.operations import Operation
+from sizing.model.operations import Operation, Routed
 from sizing.replica import experts, links
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
@@ -77,6 +77,16 @@ def test_a_stated_imbalance_is_that_of_the_busiest_rank() -> None:
         assert experts.flops == pytest.approx(2 * pairs * weights)
     drawn, _ = of_layer(layout, 256.0)["experts"]
     assert drawn.flops == pytest.approx(2 * float(operation.busiest(256.0, 8)) * weights)
+
+
+def test_the_busiest_rank_has_the_most_popular_experts_where_all_tokens_are_gathered() -> None:
+    """Drawn: loads of 128 experts spread evenly in their logarithm over a range of 30, on 8 ranks, as often above as below."""
+    routed = Routed(128, 8, 8, 4096.0, 1536.0, True, 1.0, None, pairs=1e6, arriving=1e6)
+    popularity = 30 ** np.random.default_rng(0).random((4000, 8, 16))
+    drawn = float(np.median((popularity.sum(axis=2) / popularity.sum(axis=(1, 2))[:, None]).max(axis=1) * 8))
+    assert experts.most_liked(routed).pairs / 1e6 == pytest.approx(drawn, rel=0.03)
+    for even in (replace(routed, ranks=1), replace(routed, dispatch="low_latency")):
+        assert experts.most_liked(even) is even
 
 
 def test_experts_on_every_rank_have_no_busiest_one() -> None:
