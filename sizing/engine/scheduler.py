@@ -95,7 +95,7 @@ class Scheduler:
     # --- what the caller drives ----------------------------------------------------------------------------------
 
     def submit(self, request: int) -> None:
-        """Accept a request that has arrived. It is queued when the server's thread has handled all that arrived with it.
+        """Accept a request that has arrived. It is queued when the server's thread has handled it, and all that start the run with it.
 
         A request whose cache can never fit is refused and counted.
         """
@@ -105,8 +105,8 @@ class Scheduler:
             return
         serial = self.clock.serial
         if serial or self.rules.ahead:
-            arrival, last = self.requests.arrival, self.coming[-1][1] if self.coming else []
-            together = self.coming.pop()[1] if last and arrival[last[0]] == arrival[request] else []
+            arrival, starts = self.requests.arrival, self.coming and not self.watch.busy
+            together = self.coming.pop()[1] if starts and arrival[self.coming[-1][1][0]] == arrival[request] else []
             together.append(request)
             self.served_until = max(self.served_until, arrival[request]) + serial
             self.coming.append((self.served_until, together))

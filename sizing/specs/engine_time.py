@@ -65,8 +65,8 @@ class FrontEnd(Spec):
     """The time of a request outside the steps, between client and scheduler: HTTP, tokenising, returning tokens.
 
     t = per_request + per_prompt_token * prompt tokens. It delays this request but no step of others. `serial_ms` is added: one
-    thread spends it on each incoming request. It takes those that arrive at the same moment through its tasks side by side, so
-    that none of them reaches the scheduler before all do.
+    thread spends it on each incoming request in turn. It takes those that start a run at the same moment through its tasks side
+    by side, so that none of them reaches the scheduler before all do; later ones follow answers, which leave one by one.
     """
 
     per_request_ms: NonNegative
