@@ -380,7 +380,7 @@ def _loads_at(
 
 def _bracket(reached: Array, wanted: Array) -> tuple[Array, NDArray[np.intp]]:
     """The two values of each row around the one wanted, and the place of the second of them."""
-    places = [np.searchsorted(*each) for each in zip(reached, wanted, strict=True)]
+    places = [row.searchsorted(value) for row, value in zip(reached, wanted, strict=True)]
     above = np.clip(places, 1, reached.shape[1] - 1)
     return np.take_along_axis(reached, np.stack((above - 1, above), axis=-1), axis=1), above
 

@@ -325,7 +325,8 @@ def _resolved(
     An engine that may leave more weights in host memory than the layers of a GPU have leaves all of these there, and starts.
     """
     resolved = resolve_settings(service, gpu_type.gpu, layout)
-    service = replace(service, model=architecture.attending(service.model, resolved))
+    if (model := architecture.attending(service.model, resolved)) is not service.model:
+        service = replace(service, model=model)
     plan = precision.plan(
         service.model,
         gpu_type.gpu,

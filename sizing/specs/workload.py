@@ -1,7 +1,7 @@
 """A workload as a user states it: model, precision, tokens, demand, latency limits and serving options. Also its target."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
@@ -469,7 +469,8 @@ class Target:
     def unsized(self) -> "Target":
         """The target without confidence and with a demand of 1: all that the capacity of a replica depends on."""
         rate, in_flight, people = (None if getattr(self, name) is None else 1 for name in AMOUNTS)
-        return replace(self, confidence=None, requests_per_s=rate, concurrency=in_flight, population=people)
+        kept = self.limits, self.offline, self.max_utilisation
+        return Target(rate, in_flight, *kept, population=people, think_time_s=self.think_time_s)
 
     @property
     def unit(self) -> str:
