@@ -31,6 +31,8 @@ AHEAD = 3  # tasks for each process that start early: no process idles, and litt
 
 MOST_ON_WINDOWS = 61  # processes that a wait can watch there
 
+NEW_OBJECTS = 20_000  # between two collections: rows make many objects, few of them in cycles
+
 REACHED_S = 10  # timeout for the cluster's answer
 INSTALLED = "after pip install 'llmsize[dask]'"
 MISSING = Fault("needs dask.distributed, which is not installed", field="--dask", allowed=INSTALLED)
@@ -121,6 +123,7 @@ def _prepare(work: Callable[[Any], Any]) -> None:
 def collect() -> None:
     """Enable garbage collection, which short commands disable. Objects loaded so far are exempt."""
     gc.freeze()
+    gc.set_threshold(NEW_OBJECTS)
     gc.enable()
 
 
