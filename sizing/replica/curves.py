@@ -292,7 +292,9 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
     In a full pipeline a pass lasts pp times its slowest stage; the whole head is on the last stage. The host schedules each
     microbatch.
     """
-    lone = np.argmin((decoding <= 1).all(axis=0)) - 1 if np.ndim(decoding) > 1 else 0  # loads that take as long as one
+    lone = (
+        np.argmin(np.all(decoding <= 1, axis=0)) - 1 if np.ndim(decoding) > 1 else 0
+    )  # loads that take as long as one
     if lone > 0:
         taken_s = np.asarray(decode_step_s(curves, flow, np.asarray(decoding)[:, lone:]))
         return np.concatenate((np.repeat(taken_s[:, :1], lone, axis=1), taken_s), axis=1)
