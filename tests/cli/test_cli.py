@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from processes import said
 
 from sizing import __version__
 from sizing.answers.advice import legible
@@ -298,11 +299,11 @@ def test_output_that_is_no_terminal_is_plain_but_where_colour_is_forced() -> Non
     """Colour that is forced (FORCE_COLOR) changes no word and no line; NO_COLOR wins over it."""
     capable = {"TERM": "xterm-256color", "COLUMNS": "200", "FORCE_COLOR": "", "NO_COLOR": ""}
     found = process(*FEASIBLE, **capable)
-    assert found.returncode == 0 and found.stderr == b""
+    assert found.returncode == 0 and said(found.stderr) == ""
     assert b"\x1b" not in found.stdout
     assert max(map(len, found.stdout.decode().splitlines())) <= 80
     forced = process(*FEASIBLE, **{**capable, "FORCE_COLOR": "1"})
-    assert forced.returncode == 0 and forced.stderr == b""
+    assert forced.returncode == 0 and said(forced.stderr) == ""
     words = re.sub(rb"\x1b\[[0-9;]*m", b"", forced.stdout)
     assert words != forced.stdout and [line.rstrip() for line in words.splitlines()] == found.stdout.splitlines()
     assert process(*FEASIBLE, **{**capable, "FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout == found.stdout
@@ -310,7 +311,7 @@ def test_output_that_is_no_terminal_is_plain_but_where_colour_is_forced() -> Non
 
 def test_an_ascii_terminal_gets_ascii() -> None:
     found = process("gpus", "mi300x", PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
-    assert found.returncode == 0 and found.stderr == b""
+    assert found.returncode == 0 and said(found.stderr) == ""
     assert found.stdout.isascii()
 
 
@@ -321,7 +322,7 @@ def test_an_ascii_terminal_gets_ascii() -> None:
 def test_a_reader_that_leaves_is_no_error(arguments: list[str], code: int) -> None:
     line, returned, stderr = read_one_line(*arguments)
     assert line.strip() or arguments == ["gpus"]
-    assert (returned, stderr) == (code, b"")
+    assert (returned, said(stderr)) == (code, "")
 
 
 def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from places import ROOT
+from processes import said
 
 MEASURED = str(ROOT / "tests" / "data" / "measured_sample.csv")
 LISTING = ["gpus"]
@@ -31,11 +32,11 @@ def shell(arguments: list[str], redirection: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize(("redirection", "said"), [(">&-", CLOSED), ("> /dev/full", FULL)])
+@pytest.mark.parametrize(("redirection", "fault"), [(">&-", CLOSED), ("> /dev/full", FULL)])
 @pytest.mark.parametrize("arguments", [*SHORT, VALIDATE], ids=lambda found: found[0])
-def test_output_that_does_not_arrive_is_a_fault(arguments: list[str], redirection: str, said: str) -> None:
+def test_output_that_does_not_arrive_is_a_fault(arguments: list[str], redirection: str, fault: str) -> None:
     found = shell(arguments, redirection)
-    assert (found.returncode, found.stderr, found.stdout) == (2, said, "")
+    assert (found.returncode, said(found.stderr), found.stdout) == (2, fault, "")
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full"])
@@ -62,7 +63,7 @@ def test_a_reader_that_was_never_there_is_met_with_silence(arguments: list[str])
         check=False,
     )
     os.close(write)
-    assert (found.returncode, found.stderr) == (141, b"")
+    assert (found.returncode, said(found.stderr)) == (141, "")
 
 
 # Interrupts itself at a given moment, so that no test has to wait for one: the first import of a module, wherever it is.
@@ -84,7 +85,7 @@ main()
 def test_an_interrupt_while_loading_ends_quietly(module: str) -> None:
     code = INTERRUPTING.format(module=module, arguments=["gpus", "h100-sxm"])
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, timeout=60, check=False)
-    assert (found.returncode, found.stdout, found.stderr) == (128 + signal.SIGINT, b"", b"")
+    assert (found.returncode, found.stdout, said(found.stderr)) == (128 + signal.SIGINT, b"", "")
 
 
 def test_an_interrupt_that_an_import_turns_into_an_error_is_still_one() -> None:
@@ -101,4 +102,4 @@ def test_an_interrupt_that_an_import_turns_into_an_error_is_still_one() -> None:
         "from sizing.__main__ import main",
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, timeout=60, check=False)
-    assert (found.returncode, found.stderr) == (130, b"")
+    assert (found.returncode, said(found.stderr)) == (130, "")
