@@ -75,7 +75,7 @@ VALUES = {
     "limit_mm_per_prompt": "image=0,video=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
     # plans, ways to pay
     "spare": "1", "availability": "99.9%", "node_availability": "99%", "mtbf": "90d", "mttr": "8h", "failures": "node",
-    "min_replicas": "2", "spot": "50%", "price_uncertainty": "20%", "growth": "5%", "start": "2026-01", "until": "2027-12", "months": "12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
+    "min_replicas": "2", "spot": "50%", "price_uncertainty": "20%", "growth": "5%", "lead_time": "12w", "start": "2026-01", "until": "2027-12", "months": "12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
     # simulations
     "policy": "static", "replicas": "2", "slots": "3", "batch_size": "3", "batch_window": "900ms", "requests": "50",
     "arrivals": "even", "isl_std": "300", "osl_std": "90", "length_shape": "normal", "length_ratio": "50%",
@@ -125,6 +125,7 @@ WITH: dict[str, tuple[str, ...]] = {
     "start": ("--growth", "5%"),
     "until": ("--growth", "5%"),
     "months": ("--growth", "5%"),
+    "lead_time": ("--growth", "5%"),
     "split": ("--api", "1,3"),
     **dict.fromkeys(("min_replicas", "spot"), ("--profile", "office", "--cloud", "lambda")),
     "price_uncertainty": ("--uncertain",),
