@@ -237,8 +237,8 @@ def test_other_reports_speak_of_inputs_too(capsys: pytest.CaptureFixture[str], t
     page = tmp_path / "page.html"
     assert run(["report", *where, "--rps", "50", "-o", str(page)]) == 0
     text = page.read_text()
-    assert "price of input" in text
-    assert "price of output" not in text
+    assert "per million input tokens" in text
+    assert "million output" not in text
 
 
 def test_a_workload_states_its_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
