@@ -99,7 +99,7 @@ def test_a_node_after_the_date_is_due_only_if_growth_goes_on() -> None:
     assert [len(found.additions) for found in ends] == [0, 1, 0]
     first, within, _ = (" ".join(line.text for line in growth_lines(found)) for found in ends)
     assert "none before the growth ends; if it goes on after 2027-12-01, in 2028-02" in first
-    assert "due in 2028-02: 16 GPUs in 2 nodes; --lead-time 12w" in within and "goes on" not in within
+    assert "due in 2028-02: 16 GPUs in 2 nodes; when to order: --lead-time 12w" in within and "goes on" not in within
 
 
 def test_the_sure_size_has_nodes_and_orders_at_dates_of_its_own() -> None:
