@@ -22,7 +22,7 @@ SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 class Remark(NamedTuple):
     """One checked rule: the deployment (`suite`), the rule, its result, a message, and the file and line.
 
-    The `number` distinguishes suites with the same name.
+    The `number` distinguishes suites with the same name. A rule is `judged` unless what it bounds is not known.
     """
 
     suite: str
@@ -32,6 +32,7 @@ class Remark(NamedTuple):
     file: str | None = None
     line: int | None = None
     number: int = 0
+    judged: bool = True
 
 
 def github(remarks: Sequence[Remark], day: date) -> str:
@@ -83,6 +84,8 @@ def junit(remarks: Sequence[Remark], day: date) -> str:
                 said = {"message": printable(case.message), "type": case.rule}
                 failure = ElementTree.SubElement(entry, "failure", said)
                 failure.text = printable(f"{place}{case.message}")
+            elif not case.judged:
+                ElementTree.SubElement(entry, "skipped", {"message": printable(case.message)})
         for name in ("system-out", "system-err"):
             ElementTree.SubElement(holder, name)
     ElementTree.indent(root)

@@ -372,7 +372,8 @@ class _Reader:
             held = (read_text(beside), 1)
         if held is None:
             allowed = "a ConfigMap that the container mounts, a heredoc or a config of the same file"
-            self._fault(f"{name!r} is not here: what it states is not known", place, allowed)
+            unread = f"{name!r} is not here: what it states is not known"
+            self._fault(RECKONED_TOLD if RECKONED in name else unread, place, allowed)
             return
         text, first = held
         reader = _Reader(

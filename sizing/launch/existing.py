@@ -113,10 +113,10 @@ def _is_script(text: str, file: str) -> bool:
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     if _KEYED.match(next(lines, "")):
         return False
-    if not names_engine(text):
-        return file.endswith(shell.ENDINGS) or text.startswith("#!")
+    if file.endswith(shell.ENDINGS) or text.startswith("#!"):
+        return True
     try:
-        return not any(isinstance(each.data, dict) for each in documents(text, file))
+        return names_engine(text) and not any(isinstance(each.data, dict) for each in documents(text, file))
     except InputError:
         return True
 

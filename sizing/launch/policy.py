@@ -76,7 +76,8 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         raise InputError(what, field="max_usd_per_million_tokens", allowed="with --price")
     if policy.max_usd_per_million_tokens is not None and usd is None:
         words = "is not known: the demand is not served"
-        yield finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
+        unknown = finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
+        yield unknown._replace(judged=False)
     bounds: tuple[tuple[str, float | None, str, Callable[[float, float], str]], ...] = (
         ("max_gpus", checked.gpus, "{} GPUs, limit {}", lambda value, _: str(value)),
         ("max_usd_per_million_tokens", usd, "${} per million output tokens, limit ${}", lambda value, _: f"{value:,.4g}"),

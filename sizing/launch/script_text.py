@@ -14,7 +14,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 
 RECKONED = "${_}"  # stands for what is not followed inside a word
-RECKONED_TOLD = "is known only as it runs: the output of a command, arithmetic or a specifier, which is not followed"
+RECKONED_TOLD = "is known only as it runs: the output of a command (also process substitution, `<(...)`), arithmetic or a specifier, which is not followed"
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _OUTPUT = re.compile(rf"\$\(\((?:[^()]|\([^()]*\))*\)\)|[$<>]\((?!{NAME}\)|\()[^()]*\)|`[^`]*`|\$\{{#[^{{}}]*\}}")

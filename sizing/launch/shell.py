@@ -20,6 +20,7 @@ from sizing.specs.units import printable
 LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 ENDINGS = (".sh", ".bash")  # of the names of scripts
+IN_LOOP = "stands in a loop"
 EXEC = "exec"  # a command that takes the place of its script
 _SET = re.compile(rf"({NAME})(\+?)=(.*)", re.DOTALL)
 _ARRAY = re.compile(rf"\$\{{({NAME})\[[@*]\]\}}")
@@ -233,7 +234,7 @@ class _State:
         condition = next((each for each in self.blocks if each.word in ("if", "case", *_CHAIN)), None)
         why = None
         if around is not None:
-            why = f"stands in a {'function' if around.word == _FUNCTION else 'loop'} (line {around.line})"
+            why = f"{'stands in a function' if around.word == _FUNCTION else IN_LOOP} (line {around.line})"
         elif first == "eval":
             why, words_ = (
                 "is run by `eval`",

@@ -19,6 +19,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
+STARTS = {"run", "create", "exec"}  # commands of a runner before what a container runs
 NO_IMAGE = ("-", "/", ".", "~", "$")  # how flags and paths begin
 GPUS, DEVICE, ENTRYPOINT, MOUNTS = (
     "--gpus",
@@ -29,6 +30,7 @@ GPUS, DEVICE, ENTRYPOINT, MOUNTS = (
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
 _OF_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # a name of the Hugging Face Hub: ORGANISATION/MODEL
 RUNS = "the command that runs, in quotes or in a script of its own"
+RUNS_OFTEN = f"{RUNS}, with --replicas for how many the loop starts"
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
@@ -126,7 +128,8 @@ def unfollowed(found: Sequence[ShellCommand], file: str, name: str | None = None
     read_ = (*only(LaunchFacts).visible_devices, *dict.fromkeys(_read_by_engines()))
     for each in found:
         if why := each.unfollowed(read_):
-            yield Fault(f"{why}, which is not followed", file, each.words[0].line, name, RUNS)
+            allowed = RUNS_OFTEN if why.startswith(shell.IN_LOOP) else RUNS
+            yield Fault(f"{why}, which is not followed", file, each.words[0].line, name, allowed)
     apart = next((each.condition for each in found if each.condition), None)
     ends = any(each.ends for each in found[:-1])
     if len(found) > 1 and (apart or ends):
@@ -221,7 +224,7 @@ def started(command: ShellCommand, files: Mapping[str, tuple[str, int]], file: s
     if words[0].text.rpartition("/")[2] not in RUNNERS:
         return found if engine_of(found) else None
     images = [at for at, word in enumerate(words) if not word.text.startswith(NO_IMAGE) and _runs(word.text)]
-    if not images:
+    if not images or STARTS.isdisjoint(word.text for word in words[: images[-1]]):
         return None
     tagged = (at for at in images if set(words[at].text) & set("/:") and ":/" not in words[at].text)
     at = next(tagged, images[0])  # else a name of the container or of a volume would do

@@ -20,13 +20,17 @@ MILLION = 1e6
 
 
 class CheckFinding(NamedTuple):
-    """The finding for one rule that a deployment must keep: the rule, its level, a message, and its file and line."""
+    """The finding for one rule that a deployment must keep: the rule, its level, a message, and its file and line.
+
+    It is `judged` unless what the rule bounds is not known.
+    """
 
     rule: str
     level: Level
     message: str
     file: str
     line: int | None = None
+    judged: bool = True
 
 
 class Checked(NamedTuple):

@@ -180,7 +180,7 @@ def _changed(share: float | None) -> str:
 def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
     """The findings for continuous integration, each with its file and line."""
     return tuple(
-        Remark(each.name, f.rule, f.level, f.message, None if f.file == COMMAND else f.file, f.line, number)
+        Remark(each.name, f.rule, f.level, f.message, None if f.file == COMMAND else f.file, f.line, number, f.judged)
         for number, each in enumerate(checked)
         for f in each.findings
     )

@@ -30,6 +30,15 @@ def test_junit_is_valid(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"demand", "ttft", "itl"} <= {case.attrib["name"] for case in suite.findall("testcase")}  # at any demand
 
 
+def test_what_is_not_judged_is_skipped_in_junit(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = ("--max-usd-per-million-tokens", "2", "--set", "demand.requests_per_s=500")
+    _, out = said(capsys, FIXED, *CHAT, *policy, "--format", "junit", "--no-verify")
+    cases = {case.attrib["name"]: case for case in ElementTree.fromstring(out)[0].findall("testcase")}
+    skipped = cases["max_usd_per_million_tokens"].find("skipped")
+    assert skipped is not None and "the demand is not served" in skipped.attrib["message"]
+    assert cases["demand"].find("failure") is not None and sum(len(case) for case in cases.values()) == 4
+
+
 def test_sarif_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((ROOT / "tests" / "data" / "sarif.json").read_text(encoding="utf-8"))

@@ -59,6 +59,7 @@ def test_variables_hold_what_they_hold_in_bash(script: str, tmp_path: Path) -> N
         (f"run() {{ \"$@\"; }}\nrun {SERVE} -tp 2", "2: is run by the function run"),
         (f"TP=2\nfor TP in 1 4; do {SERVE} -tp $TP; done", "2: stands in a loop (line 2)"),
         (f"while true; do\n{SERVE}\ndone", "2: stands in a loop (line 1)"),
+        (f"for i in 0 1\ndo {SERVE} --port 800$i &\ndone", "2: stands in a loop (line 1)"),
         (f"eval '{SERVE} -tp 2'", "1: is run by `eval`"),
         (f"TP=2\neval $(settings)\n{SERVE} -tp $TP", "3: $TP may be set by `eval` (line 2)"),
         (f"TP=2\nsource env.sh\n{SERVE} -tp $TP", "3: $TP may be set by env.sh (line 2)"),
@@ -79,6 +80,23 @@ def test_what_is_not_followed_is_refused_where_the_engine_needs_it(script: str, 
     written(tmp_path, "TP=8\n", "env.sh")
     (fault,) = faults(written(tmp_path, f"{script}\n", "run.sh"), ON_ONE)
     assert f"run.sh:{told}" in fault and "which is not followed; allowed: the command that runs, in quotes" in fault
+    assert ("with --replicas" in fault) == ("in a loop (" in told)
+
+
+@pytest.mark.parametrize(
+    "beside", ["rm -f vllm", "pull vllm/vllm-openai:v0.12.0", "logs -f vllm", "stop vllm", "tag my/vllm hub/vllm:v1"]
+)
+def test_of_a_runner_s_commands_only_those_that_start_a_container_count(beside: str, tmp_path: Path) -> None:
+    run = "docker run --gpus all --name vllm vllm/vllm-openai:v0.12.0 --model llama-3.1-8b -tp 4"
+    found = read(f"docker {beside}\n{run}\npodman {beside}", tmp_path)
+    assert found.launched.serving.tp == 4 and found.launched.replicas == 1
+    assert read(f"docker exec vllm {SERVE} -tp 2", tmp_path).launched.serving.tp == 2
+
+
+def test_process_substitution_is_named_as_the_fault(tmp_path: Path) -> None:
+    script = f'#!/bin/bash\n{SERVE} --config <(echo "tensor-parallel-size: 4")\n'
+    (fault,) = faults(written(tmp_path, script, "run.sh"), ON_ONE)
+    assert "run.sh:2: --config: is known only as it runs" in fault and "process substitution" in fault
 
 
 @pytest.mark.parametrize(
