@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.specs.workload import Limits, Metric, Workload
 
 LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
+ALL_KEPT = "a curve's loads each leave other room between turns; it takes every history as kept"
 SIZED_BY = ("rps", "users", "dau")  # a demand whose answer is drawn; --concurrency states the loads of a curve
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode", *SIZED_BY)
 OWN_OPTIONS = option_table("curve")
@@ -279,8 +280,7 @@ def _question(names: Names, read: Data) -> Question:
     workload = names.workload.value.model_copy(update={"demand": None})
     prefix = workload.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
-        what = "a curve's loads each leave other room between turns; it takes every history as kept"
-        raise InputError(what, field="optimisations.prefix.think_time_s", allowed="estimate, simulate")
+        raise InputError(ALL_KEPT, field="optimisations.prefix.think_time_s", allowed="estimate, simulate")
     return resolved(names, workload, read, gpu_budget=1).with_(gpu_budget=None)
 
 
@@ -298,7 +298,10 @@ def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read:
         )
     if arrivals == "closed":
         raise InputError("arrives at random, and a closed loop does not", field=stated, allowed="without --closed-loop")
-    return resolved(names, workload, read, gpu_budget=None)
+    asked = resolved(names, workload, read, gpu_budget=None)
+    if asked.service.extras.cached.think_time_s is not None:
+        raise InputError(f"think between turns, and {ALL_KEPT}", field=stated, allowed="--rps; or estimate, simulate")
+    return asked
 
 
 def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrivals) -> None:

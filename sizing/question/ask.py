@@ -35,6 +35,7 @@ from sizing.question.question import (
     resolve,
     service_of,
     target_of,
+    think_time_of_users,
     undemanded,
 )
 from sizing.question.rules import check_rules, of_question, of_workload
@@ -191,7 +192,7 @@ def resolved(
     """
     model = names.model.value
     check_asked(workload, model.spec)
-    extras = extras_of(workload, model.spec).over(caches)
+    extras = extras_of(workload, model.spec, think_time_of_users(workload, data.defaults)).over(caches)
     whole = as_served(workload, extras)
     if not traced:
         check_served(whole, extras, model.spec)

@@ -214,6 +214,12 @@ def think_time_of(workload: Workload, defaults: Defaults) -> float:
     return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
 
 
+def think_time_of_users(workload: Workload, defaults: Defaults) -> float | None:
+    """The think time of a demand of concurrent users, which their idle conversations have too; None of another demand."""
+    by_users = workload.demand is not None and workload.demand.concurrent_users is not None
+    return think_time_of(workload, defaults) if by_users else None
+
+
 OF_STATES = ("mamba_full_memory_ratio", "max_mamba_cache_size")  # serving flags about recurrent states
 
 
@@ -306,7 +312,7 @@ def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None)
         offline=offline,
         max_utilisation=workload.planning.max_utilisation or defaults.max_utilisation,
         population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
-        think_time_s=think_time_of(workload, defaults) if stated and stated.concurrent_users else 0.0,
+        think_time_s=think_time_of_users(workload, defaults) or 0.0,
     )
 
 

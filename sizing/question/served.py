@@ -57,8 +57,10 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
     return workload.model_copy(update={"tokens": whole})
 
 
-def extras_of(workload: Workload, model: Model) -> Extras:
+def extras_of(workload: Workload, model: Model, think_s: float | None = None) -> Extras:
     """The extras that a workload's optimisations add to a model, with the published figures of each.
+
+    `think_s` is the think time between turns where none is stated for them.
 
     Raises InputError for an unknown method or draft model, and for optimisations that cannot be combined.
     """
@@ -84,7 +86,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         sparsity=facts.sparsity if asked.sparsity else None,
         adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
-        cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
+        cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0), think_s),
     )
 
 

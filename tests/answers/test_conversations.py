@@ -328,6 +328,12 @@ def test_the_answer_is_confirmed_by_the_simulation_it_names(capsys: pytest.Captu
     assert again["itl_ms"]["mean"] == pytest.approx(found["latency"]["itl_ms"]["mean"], rel=0.1)
 
 
+def test_a_simulation_of_users_by_their_rate_states_their_think_time(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "estimate", *MODEL, "--turns", "4", "--users", "60", "--no-verify")
+    assert "--think-time 30s" in found["simulate_command"]
+    assert found["inputs"]["conversation"]["think_time_s"] == 30.0
+
+
 def test_lengths_do_not_follow_the_replica_that_a_router_draws() -> None:
     """A router of the same seed draws whole numbers too. Of 8 turns over 6 replicas each has the mean of all."""
     for lengths in (
@@ -407,6 +413,7 @@ def test_a_file_says_the_same_as_options(capsys: pytest.CaptureFixture[str], tmp
         (("simulate", *MODEL, "--rps", "5", "--turns", "8", "--length-ratio", "0.5"), "--length-ratio"),
         (("simulate", *MODEL, "--requests", "9", "--turns", "8", "--think-time", "9s"), "needs a load"),
         (("curve", *MODEL, "--turns", "8", "--think-time", "9s"), "allowed: estimate, simulate"),
+        (("curve", *MODEL, "--turns", "8", "--users", "90"), "--users: think between turns"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(

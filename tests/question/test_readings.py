@@ -60,6 +60,14 @@ def test_users_think_half_a_minute_unless_that_is_said() -> None:
     assert (turned.target.think_time_s, turned.service.extras.cached.think_time_s) == (9.0, 9.0)
 
 
+def test_caches_stay_idle_as_long_as_users_think() -> None:
+    """The half minute of users who state none is the time between their turns; a rate has no such time."""
+    told, untold = (sizing.ask(**{**SMALL, "users": 50, "turns": 3, **time}) for time in ({"think_time": "30s"}, {}))
+    assert untold.service.extras == told.service.extras
+    assert untold.service.extras.cached.think_time_s == untold.target.think_time_s == 30.0
+    assert sizing.ask(**SMALL, rps=5, turns=3).service.extras.cached.think_time_s is None
+
+
 def test_requests_in_flight_come_at_random_times_unless_a_closed_loop_is_asked_for() -> None:
     steady, closed = sizing.ask(**SMALL, concurrency=40), sizing.ask(**SMALL, concurrency=40, closed_loop=True)
     assert (steady.target.population, steady.target.concurrency) == (40, None)

@@ -271,14 +271,15 @@ def cached_tokens(prompt: int, hit: float) -> int:
     return min(math.floor(hit * prompt), prompt - 1)
 
 
-def cached(asked: Optimisations, conversation: Conversation | None = None) -> Cached:
+def cached(asked: Optimisations, conversation: Conversation | None = None, think_s: float | None = None) -> Cached:
     """The part of a prompt that is not computed; nothing if nothing can be shared.
 
-    `conversation` describes the conversations if prompts are turns.
+    `conversation` describes the conversations if prompts are turns, with `think_s` between them where no time is stated.
     """
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
     prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1
     grows = conversation is not None and (conversation.turns > 1 or conversation.shared > 0)
+    think_s = think_s if prefix.think_time_s is None else prefix.think_time_s
     found = Cached(
         hit=prefix.hit or 0.0,
         shared_tokens=prefix.shared_tokens or 0,
@@ -286,7 +287,7 @@ def cached(asked: Optimisations, conversation: Conversation | None = None) -> Ca
         restored=offload.hit if offload else 0.0,
         restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.hit and offload.gb_per_s else None,
         conversation=conversation if grows else None,
-        think_time_s=prefix.think_time_s if grows else None,
+        think_time_s=think_s if grows else None,
         prefixes=prefixes,
         affinity=prefix.routing == "affinity",
         stated=(prefix.hit or 0.0, prefix.shared_tokens or 0),

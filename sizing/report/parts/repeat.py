@@ -38,6 +38,7 @@ def command(best: Answer, question: Question) -> str:
         **dict(_stated(question, chosen, SERVED)),
         "--task": service.task if service.model.pooled else None,
         **dict(_stated(question, chosen, OPTIMISED)),
+        **_thinking(service.extras.cached.think_time_s),
         **_lengths(question),
         **_load(best, question),
         **dict(_limits(question)),
@@ -108,6 +109,11 @@ def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterat
             yield flag if value else no, SWITCHED
         elif value is not None and value is not False:
             yield flag, WRITERS.get(name, str)(value)
+
+
+def _thinking(think_s: float | None) -> dict[str, str]:
+    """The option of the time between turns, which the think time of users may have given: the command states a rate."""
+    return {} if think_s is None else {"--think-time": WRITERS["think_time"](think_s)}
 
 
 def _lengths(question: Question) -> dict[str, float | None]:
