@@ -138,8 +138,11 @@ def _read(text: str, file: str, found: dict[FieldPath, Spot] | None, *, foreign:
     reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)], foreign)
     try:
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-        while loader.check_event():
-            _take(reading, loader.get_event())
+        for event in iter(loader.get_event, None):
+            if type(event) is yaml.ScalarEvent:  # nearly all of them
+                _take_scalar(reading, event)
+            else:
+                _take(reading, event)
     except yaml.YAMLError as error:
         raise InputError([*reading.faults, _syntax_fault(error, text, reading)]) from None
     except UnicodeEncodeError:  # of a command line
@@ -150,9 +153,7 @@ def _read(text: str, file: str, found: dict[FieldPath, Spot] | None, *, foreign:
 
 def _take(reading: _Reading, event: Any) -> None:
     kind = type(event)  # compared by identity: a profile has thousands of events
-    if kind is yaml.ScalarEvent:
-        _take_scalar(reading, event)
-    elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+    if kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
         _check_plain_data(reading, event)
         value: Any = {} if kind is yaml.MappingStartEvent else []
         if event.anchor is not None:
@@ -177,13 +178,16 @@ def _take(reading: _Reading, event: Any) -> None:
 
 
 def _take_scalar(reading: _Reading, event: Any) -> None:
-    _check_plain_data(reading, event)
+    if event.anchor is not None or event.tag is not None:
+        _check_plain_data(reading, event)
     text, plain = event.value, event.implicit[0]  # plain: neither quoted nor tagged
     if event.anchor is not None:
         reading.anchors[event.anchor] = scalar(text) if plain else text
     holder = reading.stack[-1] if reading.stack else None
     if holder is not None and holder.key is None and type(holder.value) is dict:
-        _take_key(reading, holder, text, event.start_mark)
+        if text in holder.value:
+            reading.fault("is given twice", event.start_mark, dotted((*holder.path, text)))
+        holder.key, holder.key_mark = text, event.start_mark
     else:
         _place(reading, scalar(text) if plain else text, event.start_mark, text)
 
@@ -205,12 +209,6 @@ def _check_plain_data(reading: _Reading, event: Any) -> None:
         reading.fault(f"has the YAML anchor &{event.anchor}; anchors and aliases are not read", event.start_mark)
     if event.tag is not None:
         reading.fault(f"has the YAML tag {event.tag}; only plain values are read", event.start_mark)
-
-
-def _take_key(reading: _Reading, holder: _Open, key: str, mark: yaml.Mark) -> None:
-    if key in holder.value:
-        reading.fault("is given twice", mark, dotted((*holder.path, key)))
-    holder.key, holder.key_mark = key, mark
 
 
 def _open(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
