@@ -234,8 +234,7 @@ class Answer:
         return {statistic: first[statistic] + rest[statistic] for statistic in first}
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
+class Pairing(NamedTuple):
     """Why layouts of two pools were rejected.
 
     `refusals` are the rejected layouts of each pool. `lacking` are the pools without any usable layout, whatever the other
@@ -249,8 +248,7 @@ class Pairing:
     unpaired: tuple[Refusal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxation:
+class Relaxation(NamedTuple):
     """A relaxed limit, and the smaller number and the type of GPUs that it needs; no much tighter limit saves GPUs."""
 
     limit: str
@@ -299,8 +297,7 @@ class Suggestion(NamedTuple):
     looser: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfidentAnswer:
+class ConfidentAnswer(NamedTuple):
     """Another answer whose sure size (`sure`) is cheaper than the first one's, or the only one known; both by the closed form."""
 
     answer: Answer

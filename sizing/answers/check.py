@@ -246,9 +246,9 @@ def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (
-        replace(side, pool=side.pool.model_copy(update={"replicas": None})) for side in (pools.prefill, pools.decode)
+        side._replace(pool=side.pool.model_copy(update={"replicas": None})) for side in (pools.prefill, pools.decode)
     )
-    return answer(question.with_(pools=replace(pools, prefill=prefill, decode=decode)), data, simulated=simulate).answer
+    return answer(question.with_(pools=pools._replace(prefill=prefill, decode=decode)), data, simulated=simulate).answer
 
 
 def bearing(found: Held, share: float, data: Data) -> Answer | None:
@@ -267,4 +267,4 @@ def _lacking(found: Outcome) -> Refusal | None:
     if pairing is None:
         return None
     refused = [refusal for phase in pairing.lacking for refusal in pairing.refusals[phase][:1]]
-    return replace(refused[0], detail="; ".join(each.detail for each in refused)) if refused else None
+    return refused[0]._replace(detail="; ".join(each.detail for each in refused)) if refused else None

@@ -6,7 +6,6 @@ Also the memory that an engine's start-up log states, compared with the predicti
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.formats.words import gib
@@ -57,11 +56,10 @@ def deployment(question: Question, data: Data, pool: PoolSpace | None = None) ->
 def running(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
     """The deployment as it runs; where no number of sequences is stated, the engine's own at start-up."""
     found = deployment(question, data, pool)
-    return replace(found, replica=started(found.replica))
+    return found._replace(replica=started(found.replica))
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A question for one layout. `refusals` say why hardware or engine won't run it; `notes` are about the model's name."""
 
     question: Question

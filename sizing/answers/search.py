@@ -91,7 +91,7 @@ def _alone(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     called = latency_name(name, single=load.replica.service.model.pooled)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
     refused = load.replica.rejected(name, detail, value_s / limit_s - 1)
-    return replace(refused, weights_gib=load.replica.memory.weights_gib)
+    return refused._replace(weights_gib=load.replica.memory.weights_gib)
 
 
 def _at_most(load: Timed, most: Capacity | None) -> Bounded | Refusal:

@@ -271,7 +271,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
             allowed="with --rps, --users or --concurrency",
         )
     extras = counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
-    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
+    return resolved._replace(question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
@@ -286,7 +286,7 @@ def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
         most = Capacity(0.0, 0.0, load.most_decoding, "")
         (point,) = points_of([load], [question.target], [most], [replicas])
         rate = point.requests_per_s * replicas
-    return replace(resolved, question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
+    return resolved._replace(question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
 
 
 def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployment]:

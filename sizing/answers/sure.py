@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.answer import (
@@ -44,8 +44,7 @@ class Confirmed(NamedTuple):
         return self.outcome.answers[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(NamedTuple):
     """The steps to an outcome: `search` by the closed form, several questions at once, and `confirm` one in an order.
 
     `confirm` takes whether the first answer is shown under its own demand; a sure size need not be.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
@@ -71,7 +71,7 @@ class Searches:
         """The outcomes of `estimate.answer`; questions that differ in demand or lengths are evaluated in one batch."""
         if any(question.space.pools is not None for question in questions):
             return [answer(question, self.data, simulated=simulated) for question in questions]
-        return with_odds(questions, replace(Steps.of(self.data, simulated=simulated), search=self.searched))
+        return with_odds(questions, Steps.of(self.data, simulated=simulated)._replace(search=self.searched))
 
     def searched(self, questions: Sequence[Question]) -> list[Outcome]:
         """The outcomes of questions, reusing results of earlier searches."""

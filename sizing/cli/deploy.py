@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import VERIFY_OPTIONS, WorkloadName, takes
@@ -41,7 +40,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     asked = Part(lambda: check_target(target))
     known = Part(lambda: check_tool(tool))
     stated = options_of(QUESTION_OPTIONS, {**values, "engine": _engine(target, workload, values)})
-    stated = replace(stated, configured=stated.configured | {"prefix_caching"})  # which is written, whatever it changes
+    stated = stated._replace(configured=stated.configured | {"prefix_caching"})  # which is written, whatever it changes
     apart = [] if workload is None else [workload]
     file = Part(lambda: written_apart(None if output == "-" else output, apart, option="--output"))
     question = question_of(workload, stated, asked, known, file, pooled=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,7 +165,7 @@ def _of_minute(options: Options, minute: BusiestMinute | None, file: Workload | 
     tokens = {name: lengths[name] for name in ("isl", "osl")}
     own = {"demand": {"requests_per_s": minute.per_s}, "tokens": tokens, "serving.max_model_len": longest}
     flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in ("isl", "osl"))), "--trace")
-    return replace(options, fields={**options.fields, **own}, flags={**options.flags, **flags})
+    return options._replace(fields={**options.fields, **own}, flags={**options.flags, **flags})
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:

@@ -182,7 +182,7 @@ def at_rank(question: Question) -> Question:
     ranks = () if row is None else (each for each in sorted(row.choices) if each >= lora.rank)
     rank = next(iter(ranks), lora.rank)
     optimisations = service.optimisations.model_copy(update={"lora": lora.model_copy(update={"rank": rank})})
-    extras = replace(service.extras, adapters=replace(held, rank=rank))
+    extras = replace(service.extras, adapters=held._replace(rank=rank))
     return question.with_(optimisations=optimisations, extras=extras)
 
 

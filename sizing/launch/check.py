@@ -74,7 +74,7 @@ def check(
     stated = options_of(SET_OPTIONS, {}) if options is None else options
     groups = [group for found in read for group in deployments(found.value)]
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
-    priced = replace(stated, fields={})
+    priced = stated._replace(fields={})
     return tuple(
         _checked(group, workload, _over(policy, _over(group[0].policy, standing)), priced, simulated)
         for group, workload in zip(groups, asked, strict=True)

@@ -84,8 +84,7 @@ class Layout(NamedTuple):
 SIZES = ("tp", "pp", "dp", "ep", "cp", "dcp")  # sizes of a layout, as `serving` names them
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One pipeline stage: the number of layers of each kind, and whether it has the embedding or the head."""
 
     layers: tuple[tuple[int, int], ...]
@@ -244,7 +243,7 @@ def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
     if kind.mixer is None:
         return Cache()
     held = pick(kind.mixer.kind).cache(kind.mixer, layout.tp, kv_bytes)
-    return replace(held, bytes_per_token=held.bytes_per_token / layout.cache_parts) if layout.cache_parts > 1 else held
+    return held._replace(bytes_per_token=held.bytes_per_token / layout.cache_parts) if layout.cache_parts > 1 else held
 
 
 def cache_copies(kind: LayerKind, tp: int) -> int:

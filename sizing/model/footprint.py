@@ -129,7 +129,7 @@ def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
     held = tuple((shard.cache(index), count) for index, count in stage.layers)
     if shard.settings.mixed_windows == "cut":
         return held
-    return tuple((replace(one, window_tokens=None), count) for one, count in held)
+    return tuple((one._replace(window_tokens=None), count) for one, count in held)
 
 
 def _layers_of_a_group(types: Collection[int], spread: float) -> int:

@@ -7,7 +7,6 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -353,7 +352,7 @@ def most_offloaded_gib(shard: Shard) -> float:
 
     Embedding, head and encoders stay on the card.
     """
-    return max(scaled(shard, weight_bytes(shard, replace(of, first=False, last=False))) for of in shard.stages) / GIB
+    return max(scaled(shard, weight_bytes(shard, of._replace(first=False, last=False))) for of in shard.stages) / GIB
 
 
 class _StagePool(NamedTuple):

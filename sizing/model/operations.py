@@ -379,7 +379,7 @@ def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) 
         if mixer is not None:
             work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, sequences / ranks, context_tokens)
             verified = shard.extras.verified
-            work = replace(work, flops=work.flops * verified, queries=verified)
+            work = work._replace(flops=work.flops * verified, queries=verified)
             found.append(_attention(f"decode_{mixer.kind}", work, count))
     return tuple(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
@@ -22,8 +22,7 @@ SIXTEEN_BIT = ("fp32", "fp16", "bf16")
 LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pruning is applied to
 
 
-@dataclass(frozen=True, slots=True)
-class RoleFormat:
+class RoleFormat(NamedTuple):
     """A share of a role's weights in a different format, with its bits per value and the precision of its products."""
 
     role: str
@@ -148,7 +147,7 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
     if precision is None or precision == own or (precision == "fp8" and own == "fp8_block"):
         return quantisation
     fresh = Quantisation(precision=precision, kv_precision=None, method="requested")
-    return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
+    return fresh._replace(kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
 
 
 NARROWER = ("fp8", "int4")  # weights with fewer bits, in the order of suggestions

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -142,8 +141,7 @@ def readings(requests_per_s: float, e2e_s: float, think_time_s: float) -> Readin
     return Readings(requests_per_s, in_flight, in_flight + requests_per_s * think_time_s, think_time_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Demanded:
+class Demanded(NamedTuple):
     """A resolved demand: the rate to size for, the mean around the clock (None where unknown), the load by hour.
 
     `busy_per_s` is the rate of the busiest time without the allowance for chance, `peak_per_s` the rate with it. For a
@@ -169,7 +167,7 @@ class Demanded:
         if self.busy_per_s is not None:
             return self
         mean = self.habits.mean_of(requests_per_s) if _has_mean(self.kind, planning) else None
-        return replace(self, peak_per_s=requests_per_s, busy_per_s=requests_per_s, mean_per_s=mean)
+        return self._replace(peak_per_s=requests_per_s, busy_per_s=requests_per_s, mean_per_s=mean)
 
     def by_hour_per_s(self) -> tuple[float, ...]:
         """The rate to size for in each hour of a day or a week, with the allowance for chance.

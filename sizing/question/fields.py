@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
@@ -123,8 +122,7 @@ def states_demand(option: Field) -> bool:
     return section == "demand" and kind not in OF_ITS_OWN and not kind.startswith(SESSION)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
 
     `faults` are contradictions between options, and forms that a command does not take. `configured` names the options

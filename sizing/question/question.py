@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
@@ -53,8 +53,7 @@ class Rules:
 OF_A_POOL = ("all2all_backend", "max_num_seqs", "max_num_batched_tokens")  # settings that may differ between pools
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSpace:
+class PoolSpace(NamedTuple):
     """The GPU types and the stated sizes of one of two separate pools."""
 
     gpu_types: tuple[GpuType, ...]
@@ -67,8 +66,7 @@ class PoolSpace:
         return whole.model_copy(update={**(sizes if any(sizes.values()) else {}), **own})
 
 
-@dataclass(frozen=True, slots=True)
-class SeparatePools:
+class SeparatePools(NamedTuple):
     """The prefill and decode pools to consider, and the assumptions on the transfer between them."""
 
     prefill: PoolSpace
@@ -91,9 +89,9 @@ class SeparatePools:
         found: dict[tuple[str, str], SeparatePools] = {}
         for gpu_type in gpu_types:
             pools = (self.prefill, self.decode)
-            prefill, decode = (of if of.pool.gpu is not None else replace(of, gpu_types=(gpu_type,)) for of in pools)
+            prefill, decode = (of if of.pool.gpu is not None else of._replace(gpu_types=(gpu_type,)) for of in pools)
             of_both = (prefill.gpu_types[0].id, decode.gpu_types[0].id)
-            found.setdefault(of_both, replace(self, prefill=prefill, decode=decode))
+            found.setdefault(of_both, self._replace(prefill=prefill, decode=decode))
         return tuple(found.values())
 
 

@@ -7,7 +7,8 @@ each GPU sends 2(n-1)/n of it for an all-reduce, and (n-1)/n for other collectiv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,8 +56,7 @@ def send_s(message_bytes: Numeric, *, alpha_s: float, bytes_per_s: float) -> Num
     return alpha_s + message_bytes / bytes_per_s
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(NamedTuple):
     """The links of a GPU, with the measured rows of its collectives.
 
     `plain` restricts the rows to the plain library's, for engines that use no other collectives. `fused` says which

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from sizing.catalog.profiles import card_of
 from sizing.catalog.shelf import only
@@ -91,8 +92,7 @@ def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A layout that is not possible: a short reason, a detail in words, and how much is missing.
 
     `shortfall` is relative: 0.1 means 10 % over the limit. `sized` is the layout with its memory, if the engine accepts it
@@ -165,7 +165,7 @@ def fitting(replica: Replica) -> Replica | Refusal:
         f"{service.max_model_len:,} tokens"
     )
     shortfall = used.deficit_gib / used.visible_gib
-    return replace(replica.rejected("memory", detail, shortfall), sized=replica)
+    return replica.rejected("memory", detail, shortfall)._replace(sized=replica)
 
 
 def unstarted(replica: Replica) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.catalog import profiles
 from sizing.catalog.shelf import only
@@ -22,8 +22,7 @@ from sizing.specs.kernels import Chips, ExpertKernel, MeasuredKernels, Surface, 
 SHARES = ("ec", "eA", "eC")  # constants that are shares of the peak: of products, prefill and latent attention
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A row chosen for an operation, and whether it was measured on this GPU or borrowed."""
 
     row: Any

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,8 +77,7 @@ class Batch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOperation:
+class TimedOperation(NamedTuple):
     """An operation, the seconds of all its executions in the step, and the peak that bounds it."""
 
     operation: Operation
@@ -85,8 +85,7 @@ class TimedOperation:
     bound: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A timed step.
 
     `operations` are in execution order. `gpu_s` is the GPU's time, `launch_s` the time of kernel launches outside
@@ -247,7 +246,7 @@ def step(kernels: Kernels, batch: Batch) -> Step:
     flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
     bytes_s = sum(float(o.bytes) * o.count for found, _ in parts for o in found) / kernels.bandwidth_bytes_per_s
     return Step(
-        operations=tuple(replace(each, seconds=each.seconds * total_s / raw_s) for each in timed),
+        operations=tuple(each._replace(seconds=each.seconds * total_s / raw_s) for each in timed),
         gpu_s=gpu_s * total_s / raw_s,
         launch_s=launching_s * total_s / raw_s,
         host_s=float(host_s(settings.host, sequences)) * total_s / raw_s,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -202,8 +202,7 @@ class LayerKind:
     mlps: tuple[Mlp, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """The share of a role's weights that has another precision than the checkpoint (`precision` None: 16 bit)."""
 
     role: Role
@@ -211,8 +210,7 @@ class Stored:
     share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantisation(NamedTuple):
     """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision.
 
     `weight_only` marks methods whose products run at 16 bit on any hardware (GPTQ, AWQ). `stored` lists weights that differ from
@@ -229,8 +227,7 @@ class Quantisation:
     bits: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Vision:
+class Vision(NamedTuple):
     """A vision tower as the config states it. `field` is the config field that says how images become tokens, or None.
 
     A token covers `merge` x `merge` patches. `tokens` is the number of tokens of an image if it is fixed. `image_pixels` is the

@@ -8,8 +8,7 @@ weights: a cosine and a sine for every position.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.fields import ConfigKeys, Fields, Mixer, shown
 from sizing.catalog.shelf import only
@@ -44,8 +43,7 @@ OF_EXPERTS = ("EXPERTS", "EXPERT_WIDTH", "EXPERT_LATENT", "EXPERTS_PER_TOKEN", "
 MOST_LAYERS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """One layer: its mixer, or None, and the MLPs after it."""
 
     mixer: Mixer | None

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ READ_AND_WRITE = 2  # a state, or a tensor that one kernel passes on
 ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """A weight matrix as one GPU holds it: `inputs` x `outputs`, number of equal `copies` (experts), length of its bias."""
 
     name: str
@@ -43,8 +41,7 @@ class Matrix:
         return self.copies * (self.inputs * self.outputs + self.bias)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowBlocks:
+class WindowBlocks(NamedTuple):
     """Blocks that hold a window of a sequence, in addition to its growing cache."""
 
     block_bytes: float
@@ -57,8 +54,7 @@ class WindowBlocks:
         return self.block_bytes * (math.ceil(held / self.block_tokens) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(NamedTuple):
     """Cache of one layer on one GPU: bytes per token, for at most `window_tokens` (None: all), and a fixed part.
 
     `windows` are held in addition. The fixed part grows by `bytes_per_drafted` for each drafted token, which the
@@ -72,8 +68,7 @@ class Cache:
     windows: tuple[WindowBlocks, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """Attention work of one layer in one step on one GPU.
 
     `flops` and `bytes` are of the whole batch. `rule` names how it is timed; `head_dim` and `q_heads` select the measured

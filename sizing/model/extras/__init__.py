@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.attention import Matrix
 from sizing.model.extras import prefixes
@@ -49,8 +49,7 @@ def expected_by_depth(acceptance: Sequence[float]) -> float:
     return 1.0 + sum(math.prod(acceptance[: depth + 1]) for depth in range(len(acceptance)))
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A draft: a small model that runs `passes` times per step, or heads on each sequence's last state.
 
     `joined` projects the target's hidden states once per step; `each` is applied before the model in every pass. Weights
@@ -70,8 +69,7 @@ class Draft:
     of_checkpoint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(NamedTuple):
     """Speculative decoding: `tokens` drafted per step, their acceptance, and the draft (None: it takes no GPU time).
 
     `acceptance` has the probability of each token, given that those before it were accepted. `source` is the source of the
@@ -97,8 +95,7 @@ class Speculation:
         return expected_by_depth(self.acceptance)
 
 
-@dataclass(frozen=True, slots=True)
-class Encoder:
+class Encoder(NamedTuple):
     """Images of a request: `tokens` of the prompt for all of them, and `pieces` of `patches` each for the encoder.
 
     `hidden_size`, `layers` and `parameters` are the encoder's. `own` means that it is the model's own, as its config states
@@ -117,8 +114,7 @@ class Encoder:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Adapters:
+class Adapters(NamedTuple):
     """LoRA adapters that are on the GPU at once, their rank, and whether routed experts have adapters too."""
 
     slots: int

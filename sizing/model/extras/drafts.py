@@ -204,7 +204,7 @@ def _times(operation: Operation, times: float) -> Operation:
 
 
 def _split(matrix: Matrix, tp: int) -> Matrix:
-    return replace(matrix, outputs=matrix.outputs / tp)
+    return matrix._replace(outputs=matrix.outputs / tp)
 
 
 def _product(matrix: Matrix, own: Shard, tokens: Numeric, count: float) -> Operation:

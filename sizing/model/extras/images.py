@@ -120,7 +120,7 @@ def with_largest(
     elif not limit.count:
         return model
     patches = times * found.pieces * found.patches
-    return replace(model, vision=replace(model.vision, largest_tokens=times * found.tokens, largest_patches=patches))
+    return replace(model, vision=model.vision._replace(largest_tokens=times * found.tokens, largest_patches=patches))
 
 
 def without_encoder(model: Model) -> Model:

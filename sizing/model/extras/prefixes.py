@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 SPREAD = (math.sqrt(5) - 1) / 2  # inverse golden ratio: any number of its multiples modulo 1 fills 0 to 1 evenly
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """Conversations of `turns` turns: tokens of the first prompt, those of them that are `shared`, tokens of an output."""
 
     turns: int
@@ -53,8 +52,7 @@ class Conversation:
         return sum(self.prompts) / self.turns
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """How turns reach the cache of their conversation: one of `engines` caches picked at random (1: always the right one).
 
     Caches hold whole blocks of `block` tokens. They keep a share `kept` of the histories to which turns return.
