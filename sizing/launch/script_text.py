@@ -41,7 +41,7 @@ class Heredoc(NamedTuple):
     literal: bool
 
 
-class Part(NamedTuple):
+class ScriptPart(NamedTuple):
     """One command: its words, `items` of the array that its last word sets, and the signs before and after it.
 
     `writes` are the signs and names of the files that it writes. `said` has the facts in comments before it.
@@ -108,9 +108,9 @@ def _unquoted(piece: re.Match[str]) -> str:
     return single or plain or (escaped or "").strip("\n")
 
 
-def parts(text: str, file: str, line: int = 1) -> Iterator[Part]:
+def parts(text: str, file: str, line: int = 1) -> Iterator[ScriptPart]:
     """Yield the commands of a script that begins at a line. Raises InputError for a quote or an array that is not closed."""
-    part, words_, items, target, said = Part((), line), list[Word](), list[Word](), "", dict[str, Word]()
+    part, words_, items, target, said = ScriptPart((), line), list[Word](), list[Word](), "", dict[str, Word]()
     for kind, word, heredoc in chain(_tokens(text, file, line), (_Token("end", Word("\n")),)):
         if kind == "comment":
             said = {**said, **{name: Word(value, word.line) for name, value in SAID.findall(word.text)}}
@@ -136,7 +136,7 @@ def parts(text: str, file: str, line: int = 1) -> Iterator[Part]:
             part = part._replace(items=None if part.items is None else tuple(items), end=end, said=said)
             if words_ or part.heredoc or part.writes or end in ("(", ")", ";;"):
                 yield part._replace(words=tuple(words_), line=(words_[0].line if words_ else word.line) or line)
-            part, words_, items = Part((), line, after=end), [], []
+            part, words_, items = ScriptPart((), line, after=end), [], []
 
 
 def words(text: str, file: str, line: int = 1) -> tuple[Word, ...]:

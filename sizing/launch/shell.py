@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sizing.catalog.shelf import only
 from sizing.launch.expansion import NAME, VARIABLE, names_in, with_variables
 from sizing.launch.flags import Word
-from sizing.launch.script_text import Part, parts, words
+from sizing.launch.script_text import ScriptPart, parts, words
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts, ScriptLimits
 from sizing.specs.units import printable
@@ -119,7 +119,7 @@ class _State:
     count: int = 0
     limits: ScriptLimits = field(default_factory=lambda: only(LaunchFacts).script_limits)
 
-    def run(self, part: Part) -> Iterator[ShellCommand]:
+    def run(self, part: ScriptPart) -> Iterator[ShellCommand]:
         """Yield the command of a part unless it only sets variables."""
         self._chained(part)
         if self._defines(part):
@@ -143,7 +143,7 @@ class _State:
     def _in(self, *blocks: str) -> bool:
         return bool(self.blocks) and self.blocks[-1].word in blocks
 
-    def _chained(self, part: Part) -> None:
+    def _chained(self, part: ScriptPart) -> None:
         """Note the chain (`test && a || b`) that a command is of, or that ends before it."""
         if part.after not in _CHAIN:
             if self._in(*_CHAIN):
@@ -153,7 +153,7 @@ class _State:
         elif part.after == "||" or not self.sure:
             self._open(part.after, part.line)
 
-    def _defines(self, part: Part) -> bool:
+    def _defines(self, part: ScriptPart) -> bool:
         """Whether a part is the head of a function: its name and parentheses."""
         texts = [word.text for word in part.words]
         named = texts[1:2] if texts[:1] == [_FUNCTION] else texts if part.end == "(" and len(texts) == 1 else []
@@ -163,7 +163,7 @@ class _State:
             return part.end == "(" or len(texts) == 2
         return self.defining and part.after == "(" and part.end == ")" and not texts
 
-    def _inside(self, part: Part) -> tuple[Word, ...]:
+    def _inside(self, part: ScriptPart) -> tuple[Word, ...]:
         """The words of a command after those that open and close blocks; none of the head of a loop or a case."""
         words_ = part.words[2:] if part.words and part.words[0].text == _FUNCTION else part.words
         while words_ and (first := words_[0].text) in _RESERVED:
@@ -196,7 +196,7 @@ class _State:
         self._turn()
         del self.blocks[-1:]
 
-    def _command(self, part: Part) -> Iterator[ShellCommand]:
+    def _command(self, part: ScriptPart) -> Iterator[ShellCommand]:
         own, line = part.words, part.line
         words_ = self._split(own, line)
         doubt = self._doubted((*own, *(part.items or ())))
@@ -227,7 +227,7 @@ class _State:
             yield from self._started(part, rest, given)
             self._changed_by(first, rest, line)
 
-    def _started(self, part: Part, words_: tuple[Word, ...], given: Mapping[str, str]) -> Iterator[ShellCommand]:
+    def _started(self, part: ScriptPart, words_: tuple[Word, ...], given: Mapping[str, str]) -> Iterator[ShellCommand]:
         """Yield a command with what it stands in, and the doubts in what it may read."""
         first, line = words_[0].text, part.line
         around = next((each for each in self.blocks if each.word in (*_LOOPS, _FUNCTION)), None)
@@ -288,7 +288,7 @@ class _State:
                 for name in tuple(self.variables):
                     self._doubt(name, f"${name} may be set by {self.loaded}")
 
-    def _write(self, part: Part) -> None:
+    def _write(self, part: ScriptPart) -> None:
         """Keep the lines that a command writes to a file; note any other way to write one."""
         for sign, path in part.writes:
             name = path.rpartition("/")[2]

@@ -14,8 +14,6 @@ import pytest
 
 from sizing.cli.main import run
 from sizing.formats.text import SCREEN
-from sizing.planning.offers import BreakEven
-from sizing.report.parts.ways import when_cheaper
 
 SMALL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--ttft", "500ms", "--no-verify")
 # The call centre of NVIDIA's course: 28.539 requests/s on average, 7 times that at the peak.
@@ -401,14 +399,13 @@ def test_a_likely_range_says_whose_it_is(capsys: pytest.CaptureFixture[str], mod
     assert ("in 8 of 10 of those other runs" in text) != alike
 
 
-def test_requests_of_a_user_are_assumed_only_where_users_are_counted_by_day(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_assumed_of_users_is_what_the_demand_needs(capsys: pytest.CaptureFixture[str]) -> None:
     def assumed(*demand: str) -> set[str]:
         return {each["what"] for each in asked(capsys, *SMALL, *demand)["assumptions"]}
 
     assert "requests per user per day" not in assumed("--rps", "4", "--profile", "office")
-    assert "requests per user per day" in assumed("--dau", "20000")
+    assert {"requests per user per day", "peak to mean"} <= assumed("--dau", "20000")
+    assert not assumed("--rps", "4") & {"active hours", "peak to mean"}  # a load around the clock
 
 
 def test_the_loads_below_a_break_even_are_not_called_dearer_where_some_are_not(
@@ -481,22 +478,6 @@ def test_five_ways_with_two_notes_fit_a_screen(capsys: pytest.CaptureFixture[str
         assert screen_of(capsys, *question, *ways).count("\n") <= SCREEN
         whole = screen_of(capsys, *question, *ways, "--verbose")
         assert "Following the load: " in whole and "is another model than" in whole
-
-
-def test_a_break_even_says_where_a_way_first_pays_and_where_it_always_does() -> None:
-    """One server, full at 600,000 a day, pays from 387,000 on; the second one does not until 773,000."""
-    pair = BreakEven("own", "API", 773_000.0, 387_000.0, None, None, "own", 34.0, None)
-    said = when_cheaper(pair, 1.0)
-    assert (
-        "from 780,000 requests a day (9.0/s) on; at some lower loads too, the first at 390,000 requests a day" in said
-    )
-    assert "lower" not in when_cheaper(pair._replace(first_requests_per_day=773_000.0), 1.0)
-
-
-def test_a_load_around_the_clock_assumes_no_hours_of_users(capsys: pytest.CaptureFixture[str]) -> None:
-    around = {each["what"] for each in asked(capsys, *SMALL, "--rps", "4")["assumptions"]}
-    assert not around & {"active hours", "peak to mean"}
-    assert "peak to mean" in {each["what"] for each in asked(capsys, *SMALL, "--dau", "20000")["assumptions"]}
 
 
 def test_several_servers_and_apis_are_ways_to_pay(capsys: pytest.CaptureFixture[str], server: str) -> None:

@@ -458,9 +458,8 @@ def test_requests_that_come_at_once_reach_the_scheduler_when_the_servers_thread_
     replica = replica_of(of, requests)
     replica.clock = replace(of.clock, front_end=FrontEnd(per_request_ms=10.0, per_prompt_token_us=0.0, serial_ms=4.0))
     replica.rules = replace(replica.rules, ahead=False)
-    alone, three = (
-        replica.clock.step([Piece(n, 500.0, 0.0) for n in range(count)], replica.batch, False)[0] for count in (1, 3)
-    )
+    pieces = [Piece(n, 500.0, 0.0) for n in range(3)]
+    alone, three = (replica.clock.step(pieces[:count], replica.batch, False)[0] for count in (1, 3))
     run_open(replica)
     assert three > 0.004  # so the fourth is seen during the prefill of the others
     assert requests.admitted == pytest.approx([0.012, 0.012, 0.012, 0.012 + three, 5.004])
@@ -493,8 +492,7 @@ def test_time_outside_the_steps_delays_a_request_and_no_other() -> None:
 
 
 def test_a_wholly_cached_prompt_still_computes_its_last_token() -> None:
-    of = served("llama-3.1-8b", "vllm:0.19.0")
-    requests = store([0.0], [1000], [10])
+    of, requests = served("llama-3.1-8b", "vllm:0.19.0"), store([0.0], [1000], [10])
     replica = replica_of(of, requests)
     replica.prefix_hit = 1.0
     run_open(replica)

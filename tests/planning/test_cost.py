@@ -17,9 +17,10 @@ from sizing.planning.bill import Ways
 from sizing.planning.bill import cost as bill_of
 from sizing.planning.break_even import CostCurve, crossing, payback_months
 from sizing.planning.cost import OwnServer
-from sizing.planning.offers import ApiPrices, api, compared, own, rented
+from sizing.planning.offers import ApiPrices, BreakEven, api, compared, own, rented
 from sizing.planning.usage import ByLoad, Usage
 from sizing.question.ask import ask
+from sizing.report.parts.ways import when_cheaper
 from sizing.specs.errors import InputError
 
 # NVIDIA's example: $320,000 over 4 years, $3,000 hosting, $4,500 licence for each of 8 GPUs; power is in the hosting.
@@ -463,3 +464,13 @@ def test_renting_the_sized_answer_is_always_a_way_to_pay() -> None:
     assert [option.gpu for option in bill.options if option.kind == "own"] == ["H100 SXM 80GB"]
     assert bill.deployed[0].usage.gpu == best.pool.replica.gpu_type.name
     assert [name for name, _ in bill.unowned] == ["MI300X 192GB"]
+
+
+def test_a_break_even_says_where_a_way_first_pays_and_where_it_always_does() -> None:
+    """One server, full at 600,000 a day, pays from 387,000 on; the second one does not until 773,000."""
+    pair = BreakEven("own", "API", 773_000.0, 387_000.0, None, None, "own", 34.0, None)
+    said = when_cheaper(pair, 1.0)
+    assert (
+        "from 780,000 requests a day (9.0/s) on; at some lower loads too, the first at 390,000 requests a day" in said
+    )
+    assert "lower" not in when_cheaper(pair._replace(first_requests_per_day=773_000.0), 1.0)
