@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.fields import DISAGGREGATION_OPTIONS, with_help
+from sizing.question.fields import DISAGGREGATION_OPTIONS, option_table, with_help
 
+OWN_OPTIONS = option_table("step")
+MOST_CONTEXT = 1_000_000_000  # tokens
 OPTIONS = (*STEP_OPTIONS, *with_help(DISAGGREGATION_OPTIONS, "one layout"))
 
 
-@takes((*OPTIONS, *FORMAT_OPTIONS))
-def command(
-    decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Number of sequences that decode.")] = 0,
-    context: Annotated[
-        int, typer.Option("--context", min=0, max=1_000_000_000, help="Mean context of these sequences in tokens.")
-    ] = 0,
-    prefill: Annotated[
-        int, typer.Option("--prefill", min=0, max=10_000_000, help="Tokens of one prompt that the step computes.")
-    ] = 0,
-    prior: Annotated[
-        int,
-        typer.Option("--prior", min=0, max=1_000_000_000, help="Tokens of that prompt that are already in the cache."),
-    ] = 0,
-    **values: Any,
-) -> None:
+@takes((*OWN_OPTIONS, *OPTIONS, *FORMAT_OPTIONS))
+def command(**values: Any) -> None:
     """Time one step of the engine, operation by operation.
 
     A step has decoding sequences, prompt tokens, or both.
@@ -36,6 +23,7 @@ def command(
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
+    from sizing.cli.reading import Reader
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.names import Layers
@@ -45,7 +33,10 @@ def command(
     from sizing.report import step as report
     from sizing.specs.errors import InputError
 
-    def check_batch() -> None:
+    def batch_of() -> report.StepLoad:
+        with Reader(values) as read:
+            decode, prefill = (read.whole(name, least=0) or 0 for name in ("decode", "prefill"))
+            context, prior = (read.whole(name, least=0, most=MOST_CONTEXT) or 0 for name in ("context", "prior"))
         if decode == 0 and prefill == 0:
             allowed = "--decode N (sequences), --prefill N (tokens), or both"
             raise InputError("the step is empty", field="--decode, --prefill", allowed=allowed)
@@ -55,13 +46,14 @@ def command(
             raise InputError("is that of decoding sequences", field="--context", allowed="with --decode")
         if prior and prefill == 0:
             raise InputError("is that of a prompt", field="--prior", allowed="with --prefill")
+        return report.StepLoad(decode, context, prefill, prior)
 
-    output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
+    output, batch = Part(lambda: chosen_format(values)), Part(batch_of)
     new = Part(lambda: check_rules(("a step",), OPTIONS, values))
-    work = report.StepLoad(decode, context, prefill, prior)
     options, data = options_of(OPTIONS, values), load_data()
     question = layout_question(options, output, batch, new)
-    if decode and question.service.model.pooled:
+    work = batch.value
+    if work.decode and question.service.model.pooled:
         raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
     if question.space.pools is None:
         deployed = deployment(question, data)

@@ -299,7 +299,8 @@ def _headline(record: CostReport) -> str:
     count = len(record.options)
     of = f", cheapest of {count}" if count > 1 else ""
     each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests"
-    return f"{least.name}: {rounded_usd(least.usd_per_year)} a year, {each}{of}"
+    other = f" ({least.note})" if least.kind == "api" and least.note else ""
+    return f"{least.name}{other}: {rounded_usd(least.usd_per_year)} a year, {each}{of}"
 
 
 def _held(record: CostReport) -> Iterator[Line]:

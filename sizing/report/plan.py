@@ -99,7 +99,8 @@ def sections(record: PlanReport) -> Iterator[Section]:
     yield Facts(tuple(facts))
     if record.moves:
         yield Table(MOVES, record.moves, "/moves")
-    by_day = any(is_by_day(each.demand) for each in record.inputs["workloads"].values())
+    asked = record.inputs["workloads"].values()
+    by_day = record.utilisation_mean is not None or any(is_by_day(each.demand) for each in asked)
     draws = () if record.uncertainty is None else _draws(record.uncertainty)
     yield Facts((*draws, *rests_on(record.assumptions, by_day=by_day), following()))
 
@@ -179,7 +180,7 @@ def outlasts(reserve: int, base: int, fit: Fit, grown: Month | None = None) -> I
     even = f" {evenly}" if reserve < lost else ""
     yield Line(f"{node}: the others keep the limits{even}", "Reserve", spare=2)
     if grown is not None and (later := fit.outlasting(grown.replicas - reserve)) < reserve:
-        yield Line(f"in {grown.month} --spare {later} outlasts it too, {evenly}", "Reserve")
+        yield Line(f"in {grown.month} --spare {later} outlasts a failed node too, {evenly}", "Reserve")
 
 
 def _used(record: PlanReport) -> str:

@@ -350,6 +350,7 @@ def test_all_that_is_refused_in_a_layout_is_said(capsys: pytest.CaptureFixture[s
         # It bounds sequences, and a step has the context that is given: without effect, so refused.
         (["--decode", "1", "--context", "1025"], ["--max-model-len", "1024"], "--max-model-len: bounds sequences"),
         (["--prefill", "25", "--prior", "1000"], ["--max-model-len", "1024"], "--max-model-len: bounds sequences"),
+        (["--prefill", "100k"], [], "100,000 tokens are more than the engine takes in a step"),
         (["--prefill", "9", "--context", "5"], [], "with --decode"),
         (["--decode", "1", "--context", "9", "--prior", "5"], [], "with --prefill"),
     ],

@@ -65,6 +65,27 @@ def test_measured_points_give_the_published_answers(
     assert chosen["origin"] == "measured"
 
 
+def test_loads_above_the_most_allowed_say_so_and_why(capsys: Capsys) -> None:
+    drawn = [
+        "curve",
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "1000",
+        "--osl",
+        "100",
+        "--tp",
+        "1",
+        "--no-verify",
+    ]
+    assert run(drawn) == 0
+    screen = capsys.readouterr().out
+    assert "above the most allowed" in screen.split("the most allowed", 1)[1]
+    assert "at most 80 % of the highest stable rate" in " ".join(screen.split())
+
+
 def test_a_row_counts_all_its_gpus(tmp_path: Path, capsys: Capsys) -> None:
     # 4 GPUs at TP2 are two replicas: 64 in flight and 12 requests/s are 32 and 6 on each, 3 per GPU, 24 per 8 GPUs;
     # 1,200 output tokens/s are 300 per GPU, and 1,200 / 64 = 18.75 per user.

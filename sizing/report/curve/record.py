@@ -256,6 +256,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         **({} if turns is None else {"conversation": turns}),
         "concurrency": list(grid.in_flight),
         "heaviest": grid.heaviest,
+        "max_utilisation": question.target.max_utilisation if grid.heaviest else None,
         "arrivals": grid.arrivals,
         "simulated": grid.simulated,
         "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -24,7 +25,7 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, number, plural
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, SizedFor, in_flight, line_name, shape
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
@@ -194,7 +195,7 @@ def _points_table(record: CurveRecord) -> Table | None:
         in_words("concurrency", "in flight", in_flight)._replace(is_number=True),
         *latencies,
         REQUESTS_PER_S._replace(heading=f"requests/s of {plural(line.gpus or 0, 'GPU')}"),
-        in_words("mark", "", partial(_marked, demanded=_is_sized(record, line))),
+        in_words("mark", "", partial(_marked, demanded=_is_sized(record, line), most=_most(line))),
     )
     return Table(columns, shown)
 
@@ -204,13 +205,20 @@ def _is_sized(record: CurveRecord, chosen: LineRecord) -> bool:
     return record.sized is not None and record.sized.gpus is not None and chosen.origin == "predicted"
 
 
-def _marked(point: CurvePoint, demanded: bool) -> str:
-    """Write what a point is: the choice, the knee, or beyond which limits."""
+def _most(line: LineRecord) -> float:
+    """The requests in flight of the heaviest load that is allowed; infinite where it is not drawn."""
+    return next((point.concurrency for point in line.points if point.heaviest), math.inf)
+
+
+def _marked(point: CurvePoint, demanded: bool, most: float) -> str:
+    """Write what a point is: the choice, the knee, above the `most` that is allowed, or beyond which limits."""
     missed = [name.upper() for name, met in point.limits_met.items() if met is False]
     of_demand = demanded and point.chosen
     marks = ["the demand"] if of_demand else []
     if (point.chosen or point.heaviest) and not of_demand:
-        marks = ["the most allowed" if point.limits_met else "the most"]
+        marks = ["the most allowed" if point.limits_met or point.heaviest else "the most"]
+    elif point.concurrency > most and not missed:
+        marks = ["above the most allowed"]
     return "; ".join([*marks, *(["knee"] if point.knee else []), *([f"misses {', '.join(missed)}"] if missed else [])])
 
 
@@ -230,6 +238,11 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
     yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model", spare=5)
     in_pools = i.get("pools") is not None
     yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=3)
+    chosen = [line for line, _ in _points(record, "chosen")]
+    if any(point.feasible and point.concurrency > _most(line) for line in chosen for point in line.points):
+        longer = "; longer runs decide near a limit" * i["simulated"]
+        share = f"{percent(i['max_utilisation'])} of the highest stable rate"
+        yield Line(f"at most {share} and the engine's slots, as in estimate{longer}", "Allowed")
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools", spare=2)
 
@@ -318,6 +331,8 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
         ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
+        if len(ends) < len(words):
+            ends = (f"{len(ends)} of {plural(len(words), 'point')}: {ends[0]}", *ends[1:])
         yield from (line._replace(spare=1) for line in labelled(label, ends))
 
 
