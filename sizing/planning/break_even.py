@@ -25,7 +25,7 @@ class CostCurve(NamedTuple):
 
     Units are servers or instances. Their number is what the peak needs, at least one. Where units follow the load, each
     hour has the number that it needs; `hours` are the loads as shares of the busiest hour, and `elastic`, which results
-    state, is true. An API has no units, so its units cost nothing and have unlimited capacity.
+    state, is true. An hour without load has `at_rest` units. An API has no units, so its units cost nothing and have unlimited capacity.
     """
 
     usd_per_unit_year: float
@@ -33,6 +33,7 @@ class CostCurve(NamedTuple):
     usd_per_request: float
     hours: tuple[float, ...] = (1.0,)
     elastic: bool = False
+    at_rest: int = 1
 
     @property
     def usd_per_request_at_scale(self) -> float:
@@ -50,7 +51,8 @@ class CostCurve(NamedTuple):
         total = np.zeros_like(requests_per_day)
         for share, count in Counter(self.hours).items():
             needed = requests_per_day / self.requests_per_day_of_unit * share
-            total += count * np.maximum(1.0, np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
+            least = 1.0 if share > 0 else self.at_rest
+            total += count * np.maximum(least, np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
         return total / len(self.hours)
 
     def usd_per_year(self, requests_per_day: Days) -> Days:

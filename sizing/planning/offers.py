@@ -195,7 +195,7 @@ def _on_instances(usage: Usage, offer: Price, *, follows: bool) -> CostOption:
     gpu_year = usd_per_gpu_hour(offer) * demand.hours_per_year()
     least, always = fit.nodes_per_replica * offer.gpus * gpu_year, units * offer.gpus * gpu_year
     capacity = usage.requests_per_day_of(fit.replicas_together)
-    curve = CostCurve(least, capacity, 0.0, usage.hours if follows else (1.0,), follows)
+    curve = CostCurve(least, capacity, 0.0, usage.hours if follows else (1.0,), follows, usage.at_rest)
     here = float(curve.usd_per_year(np.array([usage.load_per_s * SECONDS_PER_DAY]))[0]) if follows else always
     return _option(usage, "cloud", capacity_per_s, usage.by_load(always, here), (curve,))._replace(
         provider=offer.provider,

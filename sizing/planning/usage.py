@@ -7,10 +7,11 @@ from collections import Counter
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
+from sizing.formats.words import number
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.nodes import Fit, packed
 from sizing.planning.size import need_of
-from sizing.question.demand import Demanded
+from sizing.question.demand import BATCH, Demanded
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
@@ -40,7 +41,8 @@ class Usage(NamedTuple):
     the load does not exceed. Without a demand it is the highest rate of the sized replicas. `sized_to_load` is the rate
     sized for, including headroom, divided by `load_per_s`. `input_shares` are prefill's shares of a request's time.
     `split` divides a request's cost: by `time`, or by the ratio of the prices of an output and an input token. `hours` are
-    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source.
+    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source. `at_rest` replicas wait for requests in an hour that has none: one, which
+    offline work does not need.
 
     Of separate pools a replica is the smallest number of replicas of both in their ratio, and `of_pools` counts these by GPUs.
     """
@@ -58,6 +60,7 @@ class Usage(NamedTuple):
     sized_to_load: float
     hours: tuple[float, ...] = (1.0,)
     hours_said: str = ""
+    at_rest: int = 1
     of_pools: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -109,7 +112,7 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
         return _of_pools(best, question, planning, split)
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
-    load = load_of(found, question.rules.headroom, each * best.pool.count)
+    load = load_of(found, question.rules.headroom, each * best.pool.count, offline=question.target.offline)
     service, replica = question.service, best.pool.replica
     deployed = (replica.gpu_type.name, service.isl, service.osl, best.pool.count, replica.layout.gpus)
     return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load)
@@ -119,7 +122,7 @@ def _of_pools(best: Answer, question: Question, planning: Planning, split: Split
     """The usage of separate pools. Input tokens bear the cost of the prefill pool, output tokens that of the decode pool."""
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load, times = (
-        load_of(found, question.rules.headroom, best.most_requests_per_s),
+        load_of(found, question.rules.headroom, best.most_requests_per_s, offline=question.target.offline),
         math.gcd(*(p.count for p in best.pools)),
     )
     sizes = Counter[int]()
@@ -142,9 +145,10 @@ class YearLoad(NamedTuple):
     sized_to_load: float
     hours: tuple[float, ...] = (1.0,)
     hours_said: str = ""
+    at_rest: int = 1
 
 
-def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
+def load_of(found: Demanded | None, headroom: float, capacity_per_s: float, *, offline: bool = False) -> YearLoad:
     """The yearly load of a demand with rates; without a demand, `capacity_per_s`, the capacity of the sized replicas."""
     if found is None:
         return YearLoad("as_sized", capacity_per_s, 1.0)
@@ -153,11 +157,16 @@ def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> Y
     per_s = found.busy_per_s if found.mean_per_s is None else found.mean_per_s
     rates = found.by_hour_per_s()
     hours = tuple(rate / max(rates) for rate in rates)
-    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found))
+    return YearLoad(
+        kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found), int(not offline)
+    )
 
 
 def _hours_said(found: Demanded) -> str:
     """Write which hourly profile the replicas follow."""
+    if found.kind == BATCH:
+        rest = ", no replica runs in the others" if found.habits.active_hours < HOURS_OF_DAY else ""
+        return f"the batch takes {number(found.habits.active_hours)} hours of a day{rest}"
     if found.shape is not None:
         return f"by the profile {found.shape.name}"
     active = math.ceil(found.habits.active_hours)

@@ -62,7 +62,8 @@ def mean_of(count: float, share: float) -> float:
 
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
-OF_PEAK = ("requests_per_s", "sessions", "documents")
+BATCH = "documents"  # all offered at once, to be done within a time
+OF_PEAK = ("requests_per_s", "sessions", BATCH)
 OF_PEOPLE = ("concurrent_users", "sessions")  # people at the peak, who are there in their active hours
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
 MEAN = "mean_requests_per_s"  # the mean around the clock
@@ -288,7 +289,7 @@ def says_shape(planning: Planning) -> bool:
 
 def _has_mean(kind: str, planning: Planning) -> bool:
     """Whether the mean around the clock follows from a peak: of people or documents, or where the workload says how."""
-    return kind in (*OF_PEOPLE, "documents") or says_shape(planning)
+    return kind in (*OF_PEOPLE, BATCH) or says_shape(planning)
 
 
 def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
@@ -305,7 +306,7 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
     if kind == "concurrent_users" and offline:
         message = "has no meaning for offline work, where nobody thinks about an answer"
         raise InputError(message, field="demand.concurrent_users", allowed="another mode, or a rate")
-    if kind == "documents" and (shaped or planning.poisson_percentile is not None):
+    if kind == BATCH and (shaped or planning.poisson_percentile is not None):
         message = "documents come as fast as they are answered, and planning says how their arrivals are spread"
         raise InputError(message, field="demand.documents", allowed="without a peak, hours, a profile or a percentile")
     unsaid = not shaped and planning.poisson_percentile is None and not offline

@@ -277,6 +277,13 @@ def test_units_that_follow_the_load_are_whole_in_each_hour() -> None:
     )  # one unit costs 365,000, as 500,000 a day of the API
 
 
+def test_nothing_is_rented_where_a_batch_rests() -> None:
+    """3 units for a quarter of the day: 0.75 on average. What waits for requests has one unit in the other hours too."""
+    hours = (1.0, 0.0, 0.0, 0.0)
+    for at_rest, mean in ((0, 3 / 4), (1, (3 + 3) / 4)):
+        assert CostCurve(365_000, 1e6, 0.0, hours, True, at_rest).units(np.array([3e6])) == pytest.approx(mean)
+
+
 def test_where_a_way_is_dearer_at_scale_the_last_load_that_it_is_cheaper_at_is_known() -> None:
     # One server at 100,000 holds 1e6 a day; of instances at 60,000 the half of the hours takes as many as the peak, the
     # others one. Up to 1e6 the server is dearer (60,000), up to 2e6 too (200,000 against 90,000), and so on for ever.
