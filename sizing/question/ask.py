@@ -30,12 +30,12 @@ from sizing.question.question import (
     Question,
     SeparatePools,
     Space,
+    between_turns_s,
     demand_of,
     load_data,
     resolve,
     service_of,
     target_of,
-    think_time_of_users,
     undemanded,
 )
 from sizing.question.rules import check_rules, of_question, of_workload
@@ -83,9 +83,12 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
 def _of_turns(workload: Workload) -> Fault | None:
     """The fault of conversations over separate pools whose requests may not find their cache."""
     prefix = workload.optimisations.prefix
-    if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
+    if prefix is None or (prefix.turns or 1) == 1:
         return None
-    message = "turns over separate pools are sized where each finds its cache, without a think time"
+    apart = prefix.think_time_s is not None or (workload.demand is not None and workload.demand.sessions is not None)
+    if prefix.routing == "affinity" and not apart:
+        return None
+    message = "turns over separate pools are sized where each finds its cache, without a think time (sessions have one)"
     return Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit")
 
 
@@ -192,7 +195,7 @@ def resolved(
     """
     model = names.model.value
     check_asked(workload, model.spec)
-    extras = extras_of(workload, model.spec, think_time_of_users(workload, data.defaults)).over(caches)
+    extras = extras_of(workload, model.spec, between_turns_s(workload, data.defaults)).over(caches)
     whole = as_served(workload, extras)
     if not traced:
         check_served(whole, extras, model.spec)

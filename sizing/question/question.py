@@ -218,6 +218,17 @@ def think_time_of_users(workload: Workload, defaults: Defaults) -> float | None:
     return think_time_of(workload, defaults) if by_users else None
 
 
+def between_turns_s(workload: Workload, defaults: Defaults) -> float | None:
+    """The time that a demand gives between the turns of a user, None where it gives none.
+
+    Of sessions it is that from one request to the next, and so counts the answer too: caches need no less room.
+    """
+    sessions = workload.demand and workload.demand.sessions
+    if not sessions:
+        return think_time_of_users(workload, defaults)
+    return sessions.session_s / sessions.requests_per_session
+
+
 OF_STATES = ("mamba_full_memory_ratio", "max_mamba_cache_size")  # serving flags about recurrent states
 
 

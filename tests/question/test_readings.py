@@ -66,6 +66,8 @@ def test_caches_stay_idle_as_long_as_users_think() -> None:
     assert untold.service.extras == told.service.extras
     assert untold.service.extras.cached.think_time_s == untold.target.think_time_s == 30.0
     assert sizing.ask(**SMALL, rps=5, turns=3).service.extras.cached.think_time_s is None
+    of_session = {"users": 600, "requests_per_session": 5, "session_length": "10min", "turns": 5}
+    assert sizing.ask(**{**SMALL, **of_session}).service.extras.cached.think_time_s == 600 / 5
 
 
 def test_requests_in_flight_come_at_random_times_unless_a_closed_loop_is_asked_for() -> None:
