@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
-from sizing.formats.words import number
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.nodes import Fit, packed
 from sizing.planning.size import need_of
@@ -34,6 +33,16 @@ class ByLoad(NamedTuple):
     mean_load: float | None = None
 
 
+class YearLoad(NamedTuple):
+    """The yearly load of a `Usage`; `sized_to_load` is at least 1."""
+
+    kind: LoadKind
+    per_s: float
+    sized_to_load: float
+    hours: tuple[float, ...] = (1.0,)
+    hours_said: str = ""
+
+
 class Usage(NamedTuple):
     """The usage of a deployment: `replicas` of `gpus_per_replica` GPUs, `per_replica_per_s` at full use, and the load.
 
@@ -41,8 +50,8 @@ class Usage(NamedTuple):
     the load does not exceed. Without a demand it is the highest rate of the sized replicas. `sized_to_load` is the rate
     sized for, including headroom, divided by `load_per_s`. `input_shares` are prefill's shares of a request's time.
     `split` divides a request's cost: by `time`, or by the ratio of the prices of an output and an input token. `hours` are
-    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source. `at_rest` replicas wait for requests in an hour that has none: one, which
-    offline work does not need.
+    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source. `at_rest` replicas
+    wait for requests in an hour that has none: one, which offline work does not need.
 
     Of separate pools a replica is the smallest number of replicas of both in their ratio, and `of_pools` counts these by GPUs.
     """
@@ -112,17 +121,17 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
         return _of_pools(best, question, planning, split)
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
-    load = load_of(found, question.rules.headroom, each * best.pool.count, offline=question.target.offline)
+    load = load_of(found, question.rules.headroom, each * best.pool.count)
     service, replica = question.service, best.pool.replica
     deployed = (replica.gpu_type.name, service.isl, service.osl, best.pool.count, replica.layout.gpus)
-    return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load)
+    return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load, at_rest=at_rest_of(question))
 
 
 def _of_pools(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
     """The usage of separate pools. Input tokens bear the cost of the prefill pool, output tokens that of the decode pool."""
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load, times = (
-        load_of(found, question.rules.headroom, best.most_requests_per_s, offline=question.target.offline),
+        load_of(found, question.rules.headroom, best.most_requests_per_s),
         math.gcd(*(p.count for p in best.pools)),
     )
     sizes = Counter[int]()
@@ -134,21 +143,12 @@ def _of_pools(best: Answer, question: Question, planning: Planning, split: Split
     share = costs[0] / sum(costs)
     deployed = (" + ".join(types), service.isl, service.osl, times, best.gpus // times)
     each = best.most_requests_per_s / times
-    return Usage(*deployed, each, split, ByLoad(share, share), *load, of_pools=tuple(sizes.items()))
+    return Usage(
+        *deployed, each, split, ByLoad(share, share), *load, at_rest=at_rest_of(question), of_pools=tuple(sizes.items())
+    )
 
 
-class YearLoad(NamedTuple):
-    """The yearly load of a `Usage`; `sized_to_load` is at least 1."""
-
-    kind: LoadKind
-    per_s: float
-    sized_to_load: float
-    hours: tuple[float, ...] = (1.0,)
-    hours_said: str = ""
-    at_rest: int = 1
-
-
-def load_of(found: Demanded | None, headroom: float, capacity_per_s: float, *, offline: bool = False) -> YearLoad:
+def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
     """The yearly load of a demand with rates; without a demand, `capacity_per_s`, the capacity of the sized replicas."""
     if found is None:
         return YearLoad("as_sized", capacity_per_s, 1.0)
@@ -157,21 +157,24 @@ def load_of(found: Demanded | None, headroom: float, capacity_per_s: float, *, o
     per_s = found.busy_per_s if found.mean_per_s is None else found.mean_per_s
     rates = found.by_hour_per_s()
     hours = tuple(rate / max(rates) for rate in rates)
-    return YearLoad(
-        kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found), int(not offline)
-    )
+    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found))
 
 
 def _hours_said(found: Demanded) -> str:
     """Write which hourly profile the replicas follow."""
     if found.kind == BATCH:
         rest = ", no replica runs in the others" if found.habits.active_hours < HOURS_OF_DAY else ""
-        return f"the batch takes {number(found.habits.active_hours)} hours of a day{rest}"
+        return f"the batch takes {found.habits.active_hours:.3g} hours of a day{rest}"
     if found.shape is not None:
         return f"by the profile {found.shape.name}"
     active = math.ceil(found.habits.active_hours)
     idle = f", 1 replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
     return f"assumed: {found.habits.peak_hours} of {active} active hours at the peak, the rest even{idle}"
+
+
+def at_rest_of(question: Question) -> int:
+    """The replicas that wait for requests in an hour that has none."""
+    return 0 if question.target.offline else 1
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:
