@@ -80,11 +80,12 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Ot
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
     """The smallest relaxation of the binding limit that saves GPUs; None where none up to three times the limit does.
 
+    It is None without a demand too: fewer GPUs than the given ones would serve less.
     The closed form gives the threshold to half a per cent, and it is rounded up to a readable figure. Where sizes are
     simulated, the threshold is at least the latency of the confirmed size.
     """
     best, question = outcome.best, outcome.question
-    if best is None or best.pool.capacity.binding not in LATENCIES:
+    if best is None or question.target.amount is None or best.pool.capacity.binding not in LATENCIES:
         return None
     name = best.pool.capacity.binding
     limit: Limit = getattr(question.target.limits, name)
