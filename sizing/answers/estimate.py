@@ -22,7 +22,7 @@ from sizing.answers.answer import (
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
-from sizing.catalog.checkpoints import stored_in
+from sizing.catalog.checkpoints import published, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower
@@ -97,6 +97,9 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
     if (checkpoint := stored_in((FP8, f"{FP8}_block"), model.name)) is None:
         return None
     asked = question.with_(gpu_types=(best.pool.replica.gpu_type,), precisions=(FP8,))
+    stored = published(checkpoint)
+    if stored is not None and stored.cache is not None and question.service.kv_precision == "auto":
+        asked = asked.with_(kv_precision=stored.cache)
     found = answer(asked, data, simulated=False, sure=False).answer
     return OtherAnswer(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
 
