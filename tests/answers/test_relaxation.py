@@ -47,3 +47,13 @@ def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
     again = estimate(ask(**{**given, "itl": f"p99:{found.relaxation.seconds * 1e3}ms"}), relaxed=False)
     assert again.best is not None
     assert again.best.gpus <= found.relaxation.gpus < found.best.gpus
+
+
+def test_a_looser_limit_saves_none_of_given_gpus_and_serves_more() -> None:
+    given: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 2000, "osl": 200, "gpus": 6}
+    found = estimate(ask(**given, itl="20ms"), simulated=False)
+    looser = estimate(ask(**given, itl="20.2ms"), simulated=False, relaxed=False)
+    assert found.best is not None and looser.best is not None
+    assert found.relaxation is None
+    assert looser.best.gpus == found.best.gpus
+    assert looser.best.requests_per_s > found.best.requests_per_s
