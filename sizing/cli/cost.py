@@ -138,7 +138,10 @@ def _listed(text: str) -> ApiPrices:
     of, age = offer.model, age_words(offer.date, today())
     sure = ", ".join(part for part in (f"confidence {of.confidence}", of.note, age) if part)
     title = f"{offer.provider} {of.model} at ${of.input:g} / ${of.output:g}"
-    return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})", of.model)
+    doubt = (
+        f"the price of {offer.provider} is of low confidence: {of.note}" if of.confidence == "low" and of.note else None
+    )
+    return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})", of.model, doubt)
 
 
 def _stated(first: str, second: str | None) -> ApiPrices:

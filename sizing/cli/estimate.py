@@ -65,8 +65,8 @@ def command(
         return print_from(measured, workload, values)
     output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
     options = options_of(QUESTION_OPTIONS, values)
-    file = _file_of(workload)
-    minute = Part(lambda: _busiest(values["trace"] or _trace_of(file, options), values))
+    file = file_of(workload)
+    minute = Part(lambda: _busiest(values["trace"] or trace_of(file, options), values))
     if minute.faults:
         check(output, minute)
     options = _of_minute(options, minute.value, file)
@@ -120,7 +120,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     return 0 if feasible else 1
 
 
-def _file_of(workload: str | None) -> Workload | None:
+def file_of(workload: str | None) -> Workload | None:
     """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
     from sizing.question.names import workload_at
     from sizing.question.values import Part
@@ -129,7 +129,7 @@ def _file_of(workload: str | None) -> Workload | None:
     return None if found.faults else found.value
 
 
-def _trace_of(file: Workload | None, options: Options) -> str | None:
+def trace_of(file: Workload | None, options: Options) -> str | None:
     """The trace that a workload states as its demand; None where an option states the demand, or no replay is like the workload."""
     from sizing.question.demand import says_shape
 

@@ -74,8 +74,10 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     Exit codes: 0 done; 1 the queue grows, requests are refused, a limit is missed or a request does not fit; 2 bad input.
     """
     from sizing.catalog.files import expanded
+    from sizing.cli.estimate import file_of, trace_of
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
+    from sizing.question.fields import options_of
     from sizing.question.values import Part
 
     def targets() -> SimulationFiles:
@@ -86,6 +88,9 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
             read.distinct({"--plot": found.plot, "--requests-out": found.rows}, sources)
         return found
 
+    if values["trace"] is None and values["arrivals"] is None and not values["ticks"]:
+        trace = Part(lambda: trace_of(file_of(workload), options_of(OPTIONS, values)))
+        values = {**values, "trace": None if trace.faults else trace.value}
     output, files = Part(lambda: chosen_format(values)), Part(targets)
     return 0 if (_ticks if values["ticks"] else _real_time)(workload, values, output, files) else 1
 

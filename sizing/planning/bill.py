@@ -201,7 +201,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     options = [option for each in deployed for option in each.options]
     if deployed:
         model = deployed[0].priced.outcome.question.service.model.name
-        options += [api(deployed[0].usage, each)._replace(note=each.other_model(model)) for each in ways.api]
+        options += [api(deployed[0].usage, each)._replace(note=each.note(model)) for each in ways.api]
     return Bill(
         ways=ways,
         split=split,

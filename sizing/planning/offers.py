@@ -27,7 +27,7 @@ IN_RATIO = "; both pools follow it together, in their ratio"
 
 
 class ApiPrices(NamedTuple):
-    """$ per million tokens of an API, and the source of the prices; `model` is the one they are of, where that is stated."""
+    """$ per million tokens of an API, and the source of the prices; `model` is the one they are of, and `doubt` why they are doubted, where that is stated."""
 
     usd_in: float
     usd_out: float
@@ -35,6 +35,11 @@ class ApiPrices(NamedTuple):
     date: str
     source: str
     model: str | None = None
+    doubt: str | None = None
+
+    def note(self, model: str) -> str | None:
+        """A warning if the prices are in doubt, or of another model than `model`."""
+        return "; ".join(filter(None, (self.doubt, self.other_model(model)))) or None
 
     def other_model(self, model: str) -> str | None:
         """A warning if the prices are of another model than `model`; None if the names are alike, or none is stated."""

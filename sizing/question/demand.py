@@ -69,7 +69,6 @@ AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from t
 MEAN = "mean_requests_per_s"  # the mean around the clock
 OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # from users who are active in some hours, stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")
-NOT_REPLAYED = "bursts within a minute and single lengths are not replayed: llmsize estimate does that"  # of a trace
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
 
 NO_RANGES: Mapping[str, Range] = MappingProxyType({})
@@ -330,7 +329,7 @@ def _before_chance(
     demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None, as_stated: str
 ) -> Iterator[RateStep]:
     if arrivals is not None:
-        how = f"{arrivals.count_of:,} requests over its time ({NOT_REPLAYED})"
+        how = f"{arrivals.count_of:,} requests over its time"
         yield RateStep("mean of the trace", arrivals.mean_per_s, how)
         yield RateStep("busiest time", arrivals.busiest_per_s, f"the fullest {arrivals.window_s:g} s of the trace")
     elif demand.requests_per_s is not None:

@@ -59,6 +59,7 @@ from sizing.report.parts.question import (
     is_rate,
     labels,
     limits_in_words,
+    not_replayed,
     of_replica,
     replica_lines,
 )
@@ -437,7 +438,8 @@ def _verdict(record: Compare) -> Iterator[Line]:
     if best is not None:
         single, gpus = SINGLE if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
-        yield verdict("; ".join(filter(None, (kept(limited, best.verified), best.queue, single))), good=not best.queue)
+        holds = kept(limited, best.verified, not_replayed(record.demand))
+        yield verdict("; ".join(filter(None, (holds, best.queue, single))), good=not best.queue)
         yield from at_usual_limits(record.usual_limits)
         known, usd = (best.gpus_sure, record.confidence, best.evidence), best.usd_per_hour
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu, usd and usd / gpus).lines(_limited(best))

@@ -31,13 +31,13 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import BreakEven, CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
-from sizing.question.demand import NOT_REPLAYED, Demanded
+from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, costs, evidence, ways
 from sizing.report.parts.evidence import Evidence, Predicted, SureOf, is_to_measure, runs_of
 from sizing.report.parts.layouts import BesideAnswer, SizedLayout, at_usual_limits, beside, deployment
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
-from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
+from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, not_replayed, replica_lines
 from sizing.report.parts.screen import (
     ASSUMED,
     DERIVED,
@@ -288,9 +288,19 @@ def sections(record: CostReport) -> Iterator[Section]:
 
 
 def _pays(record: CostReport) -> Iterator[Line]:
-    """Yield the break-even of each pair of ways. A screen that is too short keeps the first pairs, then what is assumed."""
-    found = few("Pays", tuple(ways.paying(record.break_even, record.options)), "pair of ways", MOST_PAIRS)
-    yield from (line._replace(spare=PAIR if at < FIRST_PAIRS else ASSUMED - 1) for at, line in enumerate(found))
+    """Yield the break-even of each pair of ways. Every screen has those of the first own way with the APIs, which come first.
+
+    A screen that is too short keeps the first other pair, then what is assumed.
+    """
+    own = next((option.name for option in record.options if option.kind == "own"), None)
+    apis = {option.name for option in record.options if option.kind == "api"}
+    asked = tuple(pair for pair in record.break_even if pair.one == own and pair.other in apis)
+    others = tuple(pair for pair in record.break_even if pair not in asked)
+    yield from labelled("Pays", ways.paying(asked, record.options))
+    label = " " if asked else "Pays"
+    found = few(label, tuple(ways.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked)))
+    first = 1 if asked else FIRST_PAIRS
+    yield from (line._replace(spare=PAIR if at < first else ASSUMED - 1) for at, line in enumerate(found))
 
 
 def _headline(record: CostReport) -> str:
@@ -335,7 +345,8 @@ def _answer(record: CostReport) -> Iterator[Line]:
     shape = f"{gpus:,} x {gpu} = {layout}"
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
-    yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
+    holds = kept(limited, bool(record.verified), not_replayed(asked.demand))
+    yield verdict(f"{shape}. {holds}", good=record.verified is not False)
     yield from at_usual_limits(record.usual_limits, demanded=record.load != "as_sized")
     known = SureOf(gpus, gpus_sure, record.confidence, record.evidence, limited, by_rate, gpu)
     yield from known.lines()
@@ -363,8 +374,6 @@ def _load(record: CostReport) -> Iterator[Line]:
         sized = f"sized for {number(record.sized_to_mean)} times as much"
         derived = (f"mean {rate} ({how}); {sized}",) if how else None
         yield Line(f"mean {rate}; {sized}", "Load", detailed=derived)
-    if NOT_REPLAYED in (record.demand or ""):
-        yield Line(f"of a trace, whose {NOT_REPLAYED}", " ")
     gpus, top = _sized(record)[0], record.options[0]
     full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)

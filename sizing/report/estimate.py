@@ -44,6 +44,7 @@ from sizing.report.parts.question import (
     is_demanded,
     is_limited,
     labels,
+    not_replayed,
     readings,
     replica_lines,
 )
@@ -343,7 +344,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     d, load = record.deployment, record.load
     assert d and load
     limited, tokens = is_limited(record.inputs.limits), record.inputs.isl + record.inputs.osl
-    parts = [screen.kept(limited, record.simulation is not None)]
+    parts = [screen.kept(limited, record.simulation is not None, not_replayed(record.inputs.demand, ""))]
     served = record.inputs.mode != "offline" and not limited  # offline work always keeps a queue
     queued = queued_words(record.memory, load.concurrency_per_replica, tokens, record.latency) if served else ""
     if queued:

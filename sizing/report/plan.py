@@ -33,7 +33,7 @@ from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.growth import growth_lines
-from sizing.report.parts.question import demand_line, is_by_day, is_limited, replica_lines
+from sizing.report.parts.question import demand_line, is_by_day, is_limited, not_replayed, replica_lines
 from sizing.report.parts.screen import (
     SINGLE,
     few,
@@ -136,7 +136,8 @@ def reserve_words(workload: WorkloadPlan) -> str:
 def _answer(record: PlanReport) -> Iterator[Line]:
     """Yield whether the plan holds, the whole nodes that it takes, and its cost."""
     limited = any(is_limited(each.limits) for each in record.inputs["workloads"].values())
-    holds = kept(limited, all(workload.verified for workload in record.workloads))
+    traced = next(filter(None, (not_replayed(workload.demand) for workload in record.workloads)), "")
+    holds = kept(limited, all(workload.verified for workload in record.workloads), traced)
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     down = sum(workload.reserve.replicas for workload in record.workloads) if record.fleet is None else 0
     spare = f"; latencies with {plural(down, 'replica')} down" if down else ""

@@ -11,6 +11,7 @@ import pytest
 
 from sizing.answers.replay import AFTER_S, BEFORE_S, busiest_minute
 from sizing.cli.main import run
+from sizing.report.parts.screen import kept
 from sizing.specs.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -100,8 +101,17 @@ def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Ca
         ]
     assert answered(capsys, "estimate", str(file), "--rps", "1", "--no-verify")["trace"] is None
     file.write_text(asked)
-    assert run(["cost", str(file), "--no-verify"]) == 0
-    assert "not replayed: llmsize estimate" in " ".join(capsys.readouterr().out.split())
+    for command in ("cost", "plan", "compare"):
+        assert run([command, str(file), "--no-verify"]) == 0
+        verdict = " ".join(capsys.readouterr().out.split())
+        assert (
+            "(--no-verify); bursts and single lengths of the trace are not replayed: llmsize estimate FILE" in verdict
+        )
+
+
+def test_only_a_simulation_that_ran_has_random_arrivals() -> None:
+    assert kept(True, True) == "Every limit is kept, confirmed by simulation"
+    assert kept(True, True, "no") == "Every limit is kept, confirmed by simulation of random arrivals; no"
 
 
 def test_measured_rows_take_no_trace(tmp_path: Path, capsys: Capture) -> None:

@@ -102,6 +102,17 @@ def test_a_trace_replaces_the_tokens_and_demand_of_a_workload(tmp_path: Path, ca
     assert found["completed"] == 10 and found["inputs"]["limits"]["itl_ms"]["ms"] == 50
 
 
+def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Capture) -> None:
+    path, file = tmp_path / "sample.csv", tmp_path / "w.yaml"
+    path.write_text(SAMPLE)
+    file.write_text("model: llama-3.1-8b\ngpu: h100-sxm\ndemand: {trace: sample.csv}\n")
+    found = answer(["simulate", str(file)], capsys)
+    assert found == answer(["simulate", str(file), "--trace", str(path)], capsys)
+    assert found["inputs"]["load"]["kind"] == "trace" and found["inputs"]["isl"] == 550
+    replaced = answer(["simulate", str(file), "--concurrency", "2", "--requests", "10"], capsys)
+    assert replaced["inputs"]["load"]["kind"] == "closed_loop"
+
+
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the published traces are not here")
 def test_a_published_trace_is_served(capsys: Capture) -> None:
     found = answer([*LLAMA, "--precision", "fp8", "--trace", str(TRACES / "azure2023_conv_full.csv")], capsys)

@@ -30,6 +30,7 @@ from sizing.report.parts.question import (
     demand_line,
     is_limited,
     is_rate,
+    not_replayed,
     of_replica,
     replica_lines,
 )
@@ -202,7 +203,7 @@ def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
-    holds = screen.kept(limited, found.sizes_tried is not None)
+    holds = screen.kept(limited, found.sizes_tried is not None, not_replayed(inputs.demand, ""))
     sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
     yield Facts(
         (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),

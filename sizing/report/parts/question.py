@@ -279,6 +279,11 @@ def is_limited(limits: LimitsInMs) -> bool:
     return any(limits.values())
 
 
+def not_replayed(demand: DemandInputs, where: str = ": llmsize estimate FILE does that") -> str:
+    """Write that only the rate of a trace was taken, and `where` it is replayed; nothing of another demand."""
+    return f"bursts and single lengths of the trace are not replayed{where}" if demand.kind == "trace" else ""
+
+
 def is_demanded(demand: DemandInputs) -> bool:
     """Whether a rate or a number of requests in flight is asked for; otherwise the GPUs are given."""
     return any(each is not None for each in (demand.requests_per_s, demand.concurrency, demand.concurrent_users))

@@ -179,9 +179,11 @@ def verdict(text: str, *, good: bool) -> Line:
     return Line(text, style=f"bold {KEPT if good else MISSED}")
 
 
-def kept(limited: bool, verified: bool) -> str:
-    """Write that the limits are kept (if `limited`), and whether a simulation confirmed it (`verified`)."""
+def kept(limited: bool, verified: bool, unreplayed: str = "") -> str:
+    """Write that the limits are kept (if `limited`), whether a simulation confirmed it (`verified`), and what of a trace it left out."""
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
+    if unreplayed:
+        how = f"{how}{' of random arrivals' * verified}; {unreplayed}"
     if limited:
         return f"Every limit is kept, {how}"
     return f"{NO_LIMIT}; {'rate ' * verified}{how}"
