@@ -104,7 +104,7 @@ def test_a_trace_replaces_the_tokens_and_demand_of_a_workload(tmp_path: Path, ca
 
 def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Capture) -> None:
     path, file = tmp_path / "sample.csv", tmp_path / "w.yaml"
-    path.write_text(SAMPLE)
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n0,1000,100\n70,550,55\n")
     file.write_text("model: llama-3.1-8b\ngpu: h100-sxm\ndemand: {trace: sample.csv}\n")
     found = answer(["simulate", str(file)], capsys)
     assert found == answer(["simulate", str(file), "--trace", str(path)], capsys)
