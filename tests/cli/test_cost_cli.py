@@ -478,8 +478,7 @@ def test_five_ways_with_two_notes_fit_a_screen(capsys: pytest.CaptureFixture[str
         assert screen_of(capsys, *question, *ways).count("\n") <= SCREEN
         whole = screen_of(capsys, *question, *ways, "--verbose")
         assert "Following the load: " in whole and "is another model than" in whole
-    apis = "together:meta-llama/Llama-3.3-70B-Instruct-Turbo,1,3"
-    screen = " ".join(screen_of(capsys, *CHAT, *ways[:4], "--api", apis).split())
+    screen = " ".join(screen_of(capsys, *CHAT, *ways[:4], "--api", "together:llama-3.3-70b,1,3").split())
     assert "of low confidence: the other table says 0.88 / 0.88" in screen
     assert all(api in screen.partition("Pays ")[2].partition("AWS")[0] for api in ("Together", "API at"))
 
