@@ -28,6 +28,11 @@ from sizing.specs.workload import LATENCIES, Tokens, limit_name
 SHARES = (-RULES.varied, RULES.varied)  # by which each input is changed
 LENGTHS = ("isl", "osl")
 GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act on a KV cache
+LOSSY_GROUPS = (
+    "sparsity",
+    "cache",
+    "weights",
+)  # groups of trials that change a model's answers, the first to drop first
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +189,16 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best combination of trials: their names in the order of adding, their options, and the outcome."""
+    """The best combination: its trials in the order of adding, their options, and the outcome."""
 
-    names: tuple[str, ...]
+    tried: tuple[Tried, ...]
     options: Options
     outcome: Outcome
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its trials."""
+        return tuple(entry.name for entry in self.tried)
 
     @property
     def best(self) -> Answer | None:
@@ -303,21 +313,20 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
     """Combine trials that help alone: add the one that helps most, until none helps any more; at most one of each group.
 
     Where there is no answer with any single trial, the first of each group are tried together. The result depends on the order
-    of trials only where two help equally.
+    of trials only where two help equally. Of what reaches a smaller size than `base`, only what that size takes is kept.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
     left = [entry for entry in all_of_them if is_better(entry.best, base.best, question)]
     if base.best is None and not left:
-        return _all_at_once(found, all_of_them, solve)
+        return _smallest(_all_at_once(found, all_of_them, solve), base, question, solve)
     while left:
-        steps = [step for entry in left if (step := _with(found, entry, solve)) is not None]
+        steps = [step for entry in left if (step := _of((*found.tried, entry), solve)) is not None]
         best = min(steps, key=lambda step: order(step.best, question), default=None)
         if best is None or not is_better(best.best, found.best, question):
-            return found
-        taken = next(entry for entry in left if entry.name == best.names[-1])
+            break
+        found, taken = best, best.tried[-1]
         left = [entry for entry in left if entry.trial.group != taken.trial.group]
-        found = best
-    return found
+    return _smallest(found, base, question, solve)
 
 
 def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
@@ -327,16 +336,35 @@ def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Co
         firsts.setdefault(entry.trial.group, entry)
     together = found
     for entry in firsts.values():
-        together = _with(together, entry, solve) or together
+        together = _of((*together.tried, entry), solve) or together
     return together if together.best is not None else found
 
 
-def _with(found: Combination, entry: Tried, solve: Solve) -> Combination | None:
-    options = {**found.options, **entry.trial.values()}
-    if not found.names and entry.outcome is not None:  # solved alone already
-        return Combination((entry.name,), options, entry.outcome)
+def _smallest(found: Combination, base: Outcome, question: Question, solve: Solve) -> Combination:
+    """Drop each trial without which the size stays: first those that change answers, then those added last.
+
+    All stay where they save nothing over `base`: they then raise what the same size serves.
+    """
+    size = order(found.best, question)[:-1]
+    if found.best is None or size >= order(base.best, question)[: len(size)]:
+        return found
+    dropped = sorted(
+        reversed(found.tried), key=lambda entry: (*LOSSY_GROUPS, entry.trial.group).index(entry.trial.group)
+    )
+    for entry in dropped:
+        without = _of(tuple(each for each in found.tried if each is not entry), solve)
+        if without is not None and without.best is not None and order(without.best, question)[:-1] <= size:
+            found = without
+    return found
+
+
+def _of(tried: tuple[Tried, ...], solve: Solve) -> Combination | None:
+    """The combination of trials; None where they cannot be combined."""
+    options = {name: value for entry in tried for name, value in entry.trial.values().items()}
+    if len(tried) == 1 and tried[0].outcome is not None:  # solved alone already
+        return Combination(tried, options, tried[0].outcome)
     try:
-        return Combination((*found.names, entry.name), options, solve(options))
+        return Combination(tried, options, solve(options))
     except InputError:
         return None
 

@@ -374,6 +374,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if not is_demanded(record.inputs.demand):
         known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
         yield from screen.served(known_of, limited, None if c is None else c.requests_per_s_without)
+        if (more := found.requests_per_s_as_predicted) is not None:
+            alike = screen.similar(found.own, any_gpu=found.any_gpu)
+            yield Line(f"Prediction alone: {number(more)} requests/s, kept in under half of {alike}")
         yield from doubts(found, d.gpu, _limited(record), ranged=True)
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
@@ -404,7 +407,8 @@ def _judged(record: Estimate) -> Iterator[Judged]:
     """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
     assert load and latency and record.deployment
-    full = not is_demanded(demand) or load.full(record.deployment.replicas, record.inputs.headroom)
+    asked, reserve = is_demanded(demand), record.inputs.headroom
+    full = load.full(record.deployment.replicas, reserve) if asked else not load.headroom
     ranges, binding = screen.bands_in(found, "latency."), record.limiting.limit if full else ""
     yield from screen.latencies(screen.by_name(latency), record.inputs.limits, ranges, binding)
     binds = full and record.limiting.limit_ms is None and record.inputs.mode != "offline"
@@ -448,7 +452,8 @@ def _around(record: Estimate) -> Iterator[Line]:
         how = how if record.feasible else ""
         yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))
-    types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
+    demanded, beside = is_demanded(i.demand), (record.alternatives, record.rejected)
+    types = [each for best in bests for each in layouts.other_types(best, *beside, demanded=demanded)]
     # The other GPU types come before other layouts in full and the memory.
     yield from (line._replace(spare=REPLICA_LAST) for line in replica_lines(i))
     if record.memory is None or not record.feasible:
@@ -474,7 +479,7 @@ def _around(record: Estimate) -> Iterator[Line]:
         turn = record.prices.turn
         yield record.prices.line()._replace(spare=0 if turn and turn.near else PRICES_LAST)
     for best in bests:
-        instead = layouts.instead(best, record.alternatives)
+        instead = layouts.instead(best, record.alternatives, demanded=demanded)
         last = layouts.MOST_OTHERS + 1 if types else PRICES_LAST + 1
         yield from (line._replace(spare=line.spare or last) for line in instead)
 

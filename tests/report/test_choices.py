@@ -14,7 +14,7 @@ from sizing.model.architecture import Layout
 from sizing.question.question import load_data
 from sizing.report.compare import CompareCandidate, raised
 from sizing.report.parts.evidence import Evidence, SureOf
-from sizing.report.parts.layouts import Alternative, instead, is_taken
+from sizing.report.parts.layouts import Alternative, instead, is_taken, other_types
 from sizing.report.parts.one_provider import AtProvider, PriceOrder, price_order
 from sizing.specs.data import Advice
 
@@ -49,7 +49,18 @@ def test_an_alternative_is_shown_only_if_a_buyer_might_take_it() -> None:
     assert is_taken(layout(9, 20.0, Layout(1, pp=3)), layout(6, 40.0, Layout(1, pp=3))), "as in the answer"
     assert is_taken(layout(110, 50.0, Layout(1), gpu="L40S"), best), "another GPU type that was asked for"
     shown = [line.text for line in instead(best, [layout(110, 50.0, Layout(1)), layout(16, 20.0, Layout(8))])]
-    assert len(shown) == 1 and "2 x TP8" in shown[0]
+    assert len(shown) == 1 and "2 x TP8, $80.00/h" in shown[0]
+
+
+def test_without_a_demand_other_layouts_have_the_rate_that_they_serve() -> None:
+    """Fewer GPUs at a lower cost are no bargain where they serve less."""
+    best, fewer = layout(11, 40.0, Layout(1)), layout(8, 30.0, Layout(4))
+    (line,) = instead(best, [fewer], demanded=False)
+    assert "about 8 GPUs = 2 x TP4, 8/s, $40.00/h" in line.text
+    types = [layout(8, 30.0, Layout(1), gpu=gpu) for gpu in ("B200", "L40S")]
+    (line,) = other_types(best, types, (), demanded=False)
+    assert line.text == "about 8 x B200 $40.00/h for 8/s, 8 x L40S $40.00/h for 8/s"
+    assert "/s" not in next(other_types(best, types, ())).text
 
 
 @pytest.mark.parametrize(("gpus", "fills"), [(1, True), (3, False), (4, True), (6, False), (12, False), (16, True)])

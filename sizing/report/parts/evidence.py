@@ -256,13 +256,14 @@ class SurerType(NamedTuple):
 class Evidence(NamedTuple):
     """The published runs similar to the answer: `groups` of runs, and the `chance` that its GPUs keep the limits and the rate.
 
-    With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no sure
-    number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
-    GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
-    number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. `layout_sure` is
-    the layout of a replica of the sure number (`TP4`), if it is not that of the answer. `by` is the quantity that sets the sure
-    number, and `times` how long it took in the run that sets it, measured over predicted. Without a demand, `chance` is that of
-    the rate served; `requests_per_s_sure` and `users_sure` are what the GPUs serve with the confidence. Fields that do not apply are null.
+    With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no
+    sure number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted`
+    are the GPUs by the prediction alone, if the answer needs others for even odds, and `requests_per_s_as_predicted` the rate
+    of given GPUs, if even odds lower it. `surer` is another layout or GPU type whose sure number is cheaper, or the only one
+    with a sure number. With `any_gpu`, the runs are of all GPU generations. `layout_sure` is the layout of a replica of the
+    sure number (`TP4`), if it is not that of the answer. `by` is the quantity that sets the sure number, and `times` how long
+    it took in the run that sets it, measured over predicted. Without a demand, `chance` is that of the rate served;
+    `requests_per_s_sure` and `users_sure` are what the GPUs serve with the confidence. Fields that do not apply are null.
     """
 
     groups: int
@@ -279,6 +280,7 @@ class Evidence(NamedTuple):
     times: float | None = None
     requests_per_s_sure: float | None = None
     users_sure: int | None = None
+    requests_per_s_as_predicted: float | None = None
 
 
 def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -288,7 +290,8 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
         return None
     ranges = whose(predicted) if sure.why_not == NONE_SIMILAR else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
-    gpus, gpu = _as_predicted(outcome)
+    (gpus, gpu), given = _as_predicted(outcome), outcome.question.target.amount is None
+    without = outcome.predicted if outcome.even and given else None
     surely, best = outcome.surely, outcome.answer
     other = None if surely is None or best is None or is_alike(surely, best) else surely.pool.replica.layout
     return filled(
@@ -300,6 +303,7 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
         gpu_as_predicted=gpu,
         surer=_surer(outcome),
         layout_sure=None if other is None else str(other),
+        requests_per_s_as_predicted=None if without is None else without.requests_per_s,
     )
 
 

@@ -199,8 +199,9 @@ def figures(best: Answer, outcome: Outcome) -> Figures:
 def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
     """The load: requests in flight by Little's law, and the headroom up to the highest load of these replicas."""
     running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
-    most = best.pool.capacity.requests_per_s * best.pool.count
     served, target = best.requests_per_s, outcome.question.target
+    margin = best.pool.margin if target.amount is None else 1.0  # it divides the rate of given GPUs
+    most = best.pool.capacity.requests_per_s * best.pool.count * margin
     stated = None if target.unit == "requests/s" else target.amount
     headroom = (most / served if stated is None else best.pool.capacity.amount * best.pool.count / stated) - 1
     in_flight = stated if stated is not None and target.unit != "users" else running * best.pool.count

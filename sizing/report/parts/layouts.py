@@ -151,11 +151,12 @@ def rejected(refusal: Refusal) -> RejectedLayout:
     return RejectedLayout(gpu, weights, layout, refusal.reason, refusal.detail, shortfall)
 
 
-def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
+def instead(best: Alternative, others: Sequence[Alternative], *, demanded: bool = True) -> Iterator[Line]:
     """Yield the nearest other layouts that meet the demand: the best of each shape, and the cheapest of all.
 
-    Their number of GPUs is marked as approximate because it comes from the closed form; only the answer is simulated. With several
-    GPU types, the best layout of each type and precision comes first.
+    Unless a rate is `demanded`, each has the rate that it serves. Their number of GPUs is marked as approximate because it comes
+    from the closed form; only the answer is simulated. With several GPU types, the best layout of each type and precision comes
+    first.
     """
     distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[1:]
     distinct = [a for a in distinct if is_taken(a, best)]
@@ -167,7 +168,7 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
         shown[-1] = least
     shown.sort(key=list(others).index)  # the order of the record
-    lines = labelled("Instead", [_called(best, a) for a in shown])
+    lines = labelled("Instead", [_called(best, a, demanded) for a in shown])
     yield from (line._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, line in enumerate(lines))
 
 
@@ -184,10 +185,13 @@ def is_taken(a: Alternative, best: Alternative) -> bool:
     return fills and a.gpus <= rules.most_gpus * best.gpus and not (slower and a.gpus > best.gpus)
 
 
-def other_types(best: Alternative, others: Sequence[Alternative], refused: Sequence[RejectedLayout]) -> Iterator[Line]:
+def other_types(
+    best: Alternative, others: Sequence[Alternative], refused: Sequence[RejectedLayout], *, demanded: bool = True
+) -> Iterator[Line]:
     """Yield a line with the price of each GPU type that is not in the answer, and the types that cannot serve the demand.
 
-    A single other type that serves it is among the other layouts, so it yields no line.
+    Unless a rate is `demanded`, each has the rate that it serves. A single other type that serves it is among the other
+    layouts, so it yields no line.
     """
     served = [a for a in _first_of((best, *others), lambda a: a.gpu) if a.gpu != best.gpu]
     able = {best.gpu, *(a.gpu for a in served)}
@@ -197,7 +201,9 @@ def other_types(best: Alternative, others: Sequence[Alternative], refused: Seque
     if len(served) < 2 and not left:
         return
     prices = ("no price" if a.usd_per_hour is None else f"{money(a.usd_per_hour)}/h" for a in served)
-    costs = [f"{a.gpus:,} x {a.gpu} {price}" for a, price in zip(served, prices, strict=True)]
+    costs = [
+        f"{a.gpus:,} x {a.gpu} {price}{_rate(a, ' for ', demanded)}" for a, price in zip(served, prices, strict=True)
+    ]
     texts = [f"about {_some(costs)}"] if costs else []
     if unable:
         texts.append(f"{_some(unable)} cannot serve it")
@@ -212,7 +218,12 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(texts[:MOST_OTHERS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _called(best: Alternative, a: Alternative) -> str:
+def _rate(a: Alternative, after: str, demanded: bool) -> str:
+    """Write the rate that a layout serves `after` a word, unless all serve the demand."""
+    return "" if demanded else f"{after}{number(a.requests_per_s_per_gpu * a.gpus)}/s"
+
+
+def _called(best: Alternative, a: Alternative, demanded: bool) -> str:
     gpus = plural(a.gpus, "GPU") if a.gpu == best.gpu else f"{a.gpus} x {a.gpu}"
     weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
@@ -220,7 +231,7 @@ def _called(best: Alternative, a: Alternative) -> str:
     first = _latency(a, "ttft_ms", "TTFT" if a.itl_ms else "latency")
     fewer = a.sizes.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
     asked = "" if not fewer else "; --layouts pipelines" if best.sizes.pp == 1 else "; --layouts all"
-    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{price}, {first}{itl}{asked}"
+    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{_rate(a, ', ', demanded)}{price}, {first}{itl}{asked}"
 
 
 def _latency(a: Alternative, name: str, called: str) -> str:

@@ -94,7 +94,7 @@ def _most(best: Answer, question: Question) -> str:
     if question.target.amount is None:
         odds = "even odds" if asked is None else f"{percent(asked.share)} of runs"
         share = f", divided by {number(margin)} for {odds}" if margin > 1 else ""
-        return f"{number(capacity.requests_per_s)} requests/s a replica{share}"
+        return f"{number(capacity.requests_per_s * margin)} requests/s a replica{share}"
     if question.target.requests_per_s is None:
         return f"{number(capacity.amount)} {question.target.unit} a replica"
     return f"{number(capacity.requests_per_s)} requests/s a replica"
