@@ -348,7 +348,8 @@ def _smallest(found: Combination, base: Outcome, question: Question, solve: Solv
     size = order(found.best, question)[:-1]
     if found.best is None or size >= order(base.best, question)[: len(size)]:
         return found
-    for entry in sorted(found.tried[::-1], key=lambda each: (*LOSSY_GROUPS, each.trial.group).index(each.trial.group)):
+    rank = {entry.name: (*LOSSY_GROUPS, entry.trial.group).index(entry.trial.group) for entry in found.tried}
+    for entry in sorted(found.tried, key=lambda entry: (rank[entry.name], -found.names.index(entry.name))):
         without = _of(tuple(each for each in found.tried if each is not entry), solve)
         if without is not None and without.best is not None and order(without.best, question)[:-1] <= size:
             found = without
