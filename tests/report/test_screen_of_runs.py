@@ -47,6 +47,16 @@ def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) ->
     assert found["evidence"]["gpus_as_predicted"] is None and "prediction alone" not in text
 
 
+def test_given_gpus_whose_rate_even_odds_lower_say_the_prediction_alone(capsys: Capture) -> None:
+    """The lowered rate is not the capacity: the limit binds only at the higher rate."""
+    asked = ["-m", "openai/gpt-oss-120b", "-g", "h100-sxm", "--isl", "1000", "--osl", "500", "--itl", "15ms"]
+    text, found = printed(["estimate", *asked, "--gpus", "2", "--no-verify"], capsys)
+    load, alone = found["load"], found["evidence"]["requests_per_s_as_predicted"]
+    assert load["requests_per_s"] < load["max_requests_per_s"] == pytest.approx(alone)
+    assert f"Prediction alone: {alone:.2f} requests/s, kept in under half of similar benchmark runs" in text
+    assert f"ITL, at a capacity of {alone:.2f} requests/s a replica" in text and "ok, binds" not in text
+
+
 def test_ranges_of_other_runs_are_said_to_be(capsys: Capture) -> None:
     asked = [
         "-m",
