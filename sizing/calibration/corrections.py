@@ -33,6 +33,7 @@ TRIED = Correction(decode=1.25)  # longer decode steps, to find their share of a
 # Logarithms of the factors that are tried, 0.6 to 2.5. Steps with measured kernels are not off by more. A larger error comes from
 # a queue or from a setting that a source does not state, and no factor on steps corrects that.
 LOG_FACTORS = np.round(np.arange(-0.52, 0.93, 0.04), 2)
+NONE = int(np.argmin(np.abs(LOG_FACTORS)))  # the place of the factor 1
 MODES = ("served", "offline")  # the modes of questions
 # The fields of a correction's class, the narrowest class first.
 CLASSES: tuple[tuple[str, ...], ...] = (
@@ -140,6 +141,10 @@ class CentredErrors:
                 found[number, place] = np.mean([np.abs(np.log(t.at(decode, prefill))) for t in known], axis=0)
         return cls(groups, found)
 
+    def known_groups(self, metric: BandMetric) -> int:
+        """The number of groups in which a metric was measured."""
+        return int(np.sum(~np.isnan(self.of[FITTED.index(metric), :, NONE, NONE])))
+
     def at(self, group: int, by: Correction) -> Floats:
         """The errors of a group by metric, interpolated between the factors that were tried."""
         (i, u), (j, v) = (
@@ -165,9 +170,6 @@ def _two(errors: Floats) -> tuple[int, int]:
     return int(decode), int(prefill)
 
 
-NONE = int(np.argmin(np.abs(LOG_FACTORS)))  # the place of the factor 1
-
-
 def _decode(errors: Floats) -> tuple[int, int]:
     return int(np.argmin(errors[:, NONE])), NONE
 
@@ -176,8 +178,12 @@ def _prefill(errors: Floats) -> tuple[int, int]:
     return NONE, int(np.argmin(errors[NONE]))
 
 
-# One factor for all steps, one each for prefill and decode, or one for either alone. Saturated runs do not tell them apart.
-FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two, _decode, _prefill), "offline": (_one,)}
+# One factor for all steps, one each for prefill and decode, or one for either alone: each with the times that tell of its factors.
+# Saturated runs do not tell prefill and decode apart.
+FORMS: dict[str, dict[Form, tuple[BandMetric, ...]]] = {
+    "served": {_one: (), _two: ("ttft", "itl"), _decode: ("itl",), _prefill: ("ttft",)},
+    "offline": {_one: ()},
+}
 
 
 def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
@@ -197,8 +203,8 @@ def class_of(situation: Situation, conditions: Sequence[str]) -> tuple[str, ...]
 def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
     """The corrections of all classes with enough groups, and the rows, each corrected by the other groups of its class.
 
-    A class uses the form with the least error on groups left out. If no form helps, the factors are 1, and no wider class
-    applies.
+    A class uses the form with the least error on groups left out, of those whose times enough groups have measured. If no form
+    helps, the factors are 1, and no wider class applies.
     """
     found: list[Correction] = []
     corrected: dict[int, Correction] = {}
@@ -212,7 +218,12 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
             errors = CentredErrors.find(of_class)
             if len(errors.groups) < rules.least_groups:
                 continue
-            whole, without = _judged(errors, _left_out(of_class, errors.groups, conditions), FORMS[str(key[0])], rules)
+            forms = [
+                form
+                for form, metrics in FORMS[str(key[0])].items()
+                if all(errors.known_groups(metric) >= rules.least_groups for metric in metrics)
+            ]
+            whole, without = _judged(errors, _left_out(of_class, errors.groups, conditions), forms, rules)
             sources = ", ".join(dict.fromkeys(one.row.source for one in of_class))
             stated = dict(zip(conditions, key, strict=True))
             found.append(Correction.model_validate({**whole.model_dump(), **stated, "source": sources}))

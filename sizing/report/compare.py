@@ -75,11 +75,9 @@ BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
 class CompareCandidate(NamedTuple):
     """The best layout of one GPU type and weight precision, or the best pair of pools.
 
-    If the candidate can't serve the demand, its figures are null and `reason` says why.
-
-    Latencies are means. `limited` has the limited statistic of each latency with a limit. The keys of `bands` are names of
-    numbers; a limited latency is `limited.ttft_ms`. `assumed` counts the assumptions. `borrowed_kernels` is True where kernel
-    efficiencies come from another GPU. `gpus_per_replaced_gpu` is null where no GPUs are replaced.
+    If it can't serve the demand, its figures are null and `reason` says why. Latencies are means. `limited` has the limited
+    statistic of each latency with a limit. The keys of `bands` are names of numbers; a limited latency is `limited.ttft_ms`.
+    `borrowed_kernels` is True where kernel efficiencies come from another GPU.
 
     If prefill and decode are `disaggregated`, `pools` has both layouts. The fields of a single replica (layout, bands, and the
     id and price source of two GPU types) are then null. `limit` is the limit of the pool nearer to its maximum load, or `pools`

@@ -38,6 +38,7 @@ from sizing.report.parts.memory import queued_words
 from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
     Inputs,
+    Replayed,
     demand_line,
     inputs,
     is_by_day,
@@ -89,17 +90,6 @@ class Conservative(NamedTuple):
     margin: float | None
     factors: None = None
     gpu_without: str | None = None
-
-
-class Replayed(NamedTuple):
-    """The trace of a sizing: its busiest minute, which begins at `start_s` of the trace, and its mean rate."""
-
-    file: str
-    requests: int
-    start_s: float
-    minute_requests: int
-    requests_per_s: float
-    mean_requests_per_s: float
 
 
 class Estimate(NamedTuple):
@@ -446,11 +436,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     converse = _converse(record)
     same = readings(i.demand, record.readings, other, people=converse) if record.readings and load is not None else ""
     yield demand_line(i, same=same)
-    if (t := record.trace) is not None:
-        minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
-        how = ", replayed with their lengths" if record.simulation is not None else ", not replayed (--no-verify)"
-        how = how if record.feasible else ""
-        yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
+    if record.trace is not None:
+        yield record.trace.line(replayed=record.simulation is not None if record.feasible else None)
     bests = tuple(_as_alternative(record))
     demanded, beside = is_demanded(i.demand), (record.alternatives, record.rejected)
     types = [each for best in bests for each in layouts.other_types(best, *beside, demanded=demanded)]

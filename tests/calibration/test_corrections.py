@@ -66,6 +66,17 @@ def test_what_is_centred_or_known_of_too_few_stays() -> None:
     assert corrected[0].ratio("ttft") == seen(1.0, 1.0)[0].timings["ttft"].ratio
 
 
+@pytest.mark.parametrize(("groups", "kept"), [(2, True), (3, False)])
+def test_a_factor_of_prefill_needs_enough_groups_with_a_ttft(groups: int, kept: bool) -> None:
+    """ITL and rates of other groups, which are right, do not make two groups' first tokens evidence of a class."""
+    runs = [
+        one if int(one.group.split()[1]) < groups else one._replace(timings={"itl": TimeRatio(1.0, 0.9)})
+        for one in seen(1.0, 0.7, noise=0.0)
+    ]
+    found = corrections_of(runs, RULES)[0][0]
+    assert (found.prefill == 1.0) is kept
+
+
 def test_a_group_has_no_part_in_its_own_correction() -> None:
     runs = seen(1.4, 1.4)
     odd = [one._replace(timings={name: TimeRatio(9.0, 0.5) for name in SHARES}) for one in runs[:3]]  # type: ignore[arg-type]

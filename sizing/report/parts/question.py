@@ -110,6 +110,24 @@ class Inputs(NamedTuple):
         return self.serving.get("all2all_backend_in_force")
 
 
+class Replayed(NamedTuple):
+    """The trace of a sizing: its busiest minute, which begins at `start_s` of the trace, and its mean rate."""
+
+    file: str
+    requests: int
+    start_s: float
+    minute_requests: int
+    requests_per_s: float
+    mean_requests_per_s: float
+
+    def line(self, *, replayed: bool | None) -> Line:
+        """The busiest minute, and whether it was replayed; None without an answer."""
+        minute = f"busiest minute of {self.file}, from {number(self.start_s)} s on"
+        how = {None: "", True: ", replayed with their lengths", False: ", not replayed (--no-verify)"}[replayed]
+        of = f"{self.minute_requests:,} of {self.requests:,} requests, on average {number(self.mean_requests_per_s)}/s"
+        return Line(f"{minute}: {of}{how}", "Trace")
+
+
 class LayoutInputs(NamedTuple):
     """The resolved inputs of one layout."""
 
@@ -384,7 +402,9 @@ def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
         return lines
     prompts = talk.isl_by_turn
     found = "" if talk.hit is None else f", {talk.hit * 100:.3g} % of them found in cache ({talk.routing} routing)"
-    return (*lines, Line(f"{talk.turns:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
+    idle = "; idle conversations are taken to keep their cache, --think-time 30s counts how many can" if found else ""
+    turns = f"{talk.turns:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}"
+    return (*lines, Line(turns + (idle if talk.think_time_s is None else ""), "Turns"))
 
 
 MIDDLES = "ranges count with their middle: {} (llmsize plan --uncertain shows the spread)"
