@@ -242,7 +242,7 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
     if any(point.feasible and point.concurrency > _most(line) for line in chosen for point in line.points):
         longer = "; longer runs decide near a limit" * i["simulated"]
         share = f"{percent(i['max_utilisation'])} of the highest stable rate"
-        yield Line(f"at most {share} and the engine's slots, as in estimate{longer}", "Allowed")
+        yield Line(f"at most {share} and the engine's slots{longer}", "Allowed")
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools", spare=2)
 
