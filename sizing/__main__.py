@@ -41,7 +41,7 @@ def _run() -> int:
     # No spec has a pydantic plugin; looking for one reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from sizing.cli.main import run
-    from sizing.cli.progress import tell_of_work
+    from sizing.cli.output import tell_of_work
 
     tell_of_work()
     return run(sys.argv[1:])

@@ -12,7 +12,7 @@ from builders import kernels_for, real_gpu, real_model
 
 from sizing.engine import deployment, rules, run, simulation
 from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
-from sizing.engine.clock import StepClock, step_clock, windows_of
+from sizing.engine.deployment import StepClock, step_clock, windows_of
 from sizing.engine.requests import Lengths, Requests
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.run import History

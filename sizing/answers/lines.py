@@ -29,12 +29,12 @@ from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools
 from sizing.question.values import Checks
-from sizing.replica import batching, throughput
+from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate, points_of
 from sizing.replica.replica import Refusal, cache_format, candidates
 from sizing.replica.step import Batch
-from sizing.replica.timing import Timed, Timing
+from sizing.replica.timing import Timed, Timing, requests_per_s
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
@@ -337,7 +337,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         decoding = _decoding_of(load, in_flight)
         if decoding is None:
             return None
-        rate = float(throughput.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
+        rate = float(requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
         return steady(traffic, rate, in_flight, float(load.batching.chunks))
 
     return [ReplicaJob(deployment_of(load), n, of(n)) for n in grid.in_flight]

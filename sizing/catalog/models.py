@@ -24,8 +24,7 @@ from sizing.catalog.checkpoints import (
     unquantised,
     without_organisation,
 )
-from sizing.catalog.config.families import REFUSED, refused_by_name
-from sizing.catalog.config.fields import spelled
+from sizing.catalog.config.fields import REFUSED, refused_by_name, spelled
 from sizing.catalog.config.model import WIDE, read_model
 from sizing.catalog.files import (
     DataFile,

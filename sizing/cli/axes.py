@@ -7,8 +7,8 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.question.fields import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
+from sizing.question.options import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
 from sizing.question.values import ALLOWED, comma_separated, numbers
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts

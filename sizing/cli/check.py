@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.fields import (
+from sizing.question.options import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
     OPTIMISATION_OPTIONS,
@@ -68,7 +68,7 @@ def command(
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
     from sizing.question.configuration import of_several, only_settings, without_settings
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.values import Part, check
     from sizing.specs.launch import Policy
 
@@ -137,7 +137,7 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 
 def _filled(values: Mapping[str, Any]) -> Filled:
     from sizing.launch.identity import Filled
-    from sizing.question.fields import CONFIGURED
+    from sizing.question.options import CONFIGURED
     from sizing.question.values import comma_separated, positive
 
     named = comma_separated(values["ignore_flags"] or "")

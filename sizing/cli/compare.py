@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
-from sizing.question.fields import (
+from sizing.question.options import (
     QUESTION_OPTIONS,
     WORKLOAD_OPTIONS,
+    group,
     option_table,
     sets_demand,
     states_demand,
 )
-from sizing.question.rules import group
 from sizing.specs.errors import Fault, InputError, placed
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from functools import partial
 
     from sizing.answers.compare import candidates_of, compare
-    from sizing.cli.output import write
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar, write
     from sizing.cli.workers import cores, ordered
     from sizing.question.configuration import without_settings
     from sizing.question.question import load_data
@@ -91,8 +90,8 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     """Resolve the question, and the load of the GPUs to replace. Raises InputError with all faults that it can find."""
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
     from sizing.question.names import workload_at
+    from sizing.question.options import options_of
     from sizing.question.values import Part
 
     output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
@@ -128,7 +127,7 @@ def _sort(values: Mapping[str, Any]) -> Aim | None:
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     """The GPUs to replace, or None. Raises InputError if they are misspelt, or if a demand is stated too."""
     from sizing.cli.reading import Reader
-    from sizing.question.rules import broken
+    from sizing.question.options import broken
 
     if values["replace"] is None:
         return None
@@ -161,7 +160,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     """The most that the GPUs to replace serve, as in `estimate --gpus N`. Raises InputError if they serve nothing."""
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.report.compare import replaced
 

@@ -18,7 +18,7 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
 
@@ -46,8 +46,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from sizing.cli.output import chosen_format, complain, write, write_picture
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
-    from sizing.question.rules import check_rules, of_kind
+    from sizing.question.options import check_rules, of_kind, options_of
     from sizing.question.values import Part
     from sizing.report.cost import document, figure, record
 

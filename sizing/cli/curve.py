@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.cli.output import chosen_format, complain, say_unread, write, write_picture
-from sizing.question.fields import (
+from sizing.question.options import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
@@ -16,12 +16,13 @@ from sizing.question.fields import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    broken,
+    check_rules,
     named,
     option_table,
     with_help,
     without,
 )
-from sizing.question.rules import broken, check_rules
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError, raise_any
 
@@ -85,7 +86,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
 def _drawn(asked: _Asking) -> Curve:
     """Measured lines, then predicted ones, each load simulated or in closed form."""
     from sizing.answers.curve import curve, marked, metric_of
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.question.question import load_data
 
@@ -240,8 +241,8 @@ def _predicted(
     """The question and grid to predict, and the question with a demand that options state; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
     from sizing.question.ask import SEPARATE_PATH, decodes, separate_pools, with_origin
-    from sizing.question.fields import options_of
     from sizing.question.names import look_up
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
 
     if measured.faults and values["measured"] is not None:  # without them, their values would be reported as missing

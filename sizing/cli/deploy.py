@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import QUESTION_OPTIONS, option_table
+from sizing.question.options import QUESTION_OPTIONS, option_table
 
 if TYPE_CHECKING:
     from sizing.question.question import Question
@@ -30,9 +30,8 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.launch.answered import Checkpoints, at_rank
     from sizing.launch.deploy import check_target, check_tool, deploy
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import check_rules, of_kind, options_of
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules, of_kind
     from sizing.question.values import Part
     from sizing.report.parts.pools import limit_and_reason
 
@@ -93,6 +92,6 @@ def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str
 def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
     """Whether a stated engine comes from a setting and differs from the target's own."""
     from sizing.catalog.profiles import load_engine
-    from sizing.question.fields import CONFIGURED
+    from sizing.question.options import CONFIGURED
 
     return own is not None and "engine" in values.get(CONFIGURED, ()) and load_engine(stated)[0].id != own

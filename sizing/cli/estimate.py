@@ -17,12 +17,12 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.fields import QUESTION_OPTIONS, option_table, with_help
+from sizing.question.options import QUESTION_OPTIONS, option_table, with_help
 from sizing.specs.errors import Fault, raise_any
 
 if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
-    from sizing.question.fields import Options
+    from sizing.question.options import Options
     from sizing.question.question import Question
     from sizing.specs.workload import Workload
 
@@ -52,7 +52,7 @@ def command(
     from sizing.cli.output import FORMATS, chosen_format, complain, print_text, write
     from sizing.formats.tables import json_line
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, check
     from sizing.report.estimate import document, record, shortest
@@ -96,7 +96,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     from sizing.cli.output import FORMATS, chosen_format, print_text
     from sizing.formats.tables import json_line
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, check
     from sizing.report.estimate import record
@@ -149,7 +149,7 @@ def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | No
     from sizing.answers.replay import busiest_minute
     from sizing.catalog.files import expanded
     from sizing.catalog.traces import load_trace
-    from sizing.question.rules import check_rules
+    from sizing.question.options import check_rules
 
     check_rules(("a minute of a trace",), QUESTION_OPTIONS, values)
     return busiest_minute(trace, load_trace(expanded(trace)))

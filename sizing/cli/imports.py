@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.fields import option_table
+from sizing.question.options import option_table
 
 if TYPE_CHECKING:
     from sizing.catalog.imports.run import RunSettings

@@ -17,8 +17,7 @@ from sizing import __version__
 from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
-from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
-from sizing.question.rules import broken
+from sizing.question.options import DISAGGREGATE, POOLED, broken, unpooled
 from sizing.specs.errors import Fault, InputError, unknown
 
 LISTINGS = ("gpus", "models", "engines", "workloads", "prices")
@@ -146,7 +145,7 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
 
     An option of no command is another tool's, for which it suggests our name, or a mistyped one: the nearest.
     """
-    from sizing.question.fields import other_tools
+    from sizing.question.options import other_tools
 
     context = getattr(error, "ctx", None)
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def answer_from(
     from sizing.cli.output import say_unread
     from sizing.question.ask import measured_question
     from sizing.question.configuration import without_settings
-    from sizing.question.fields import options_of
     from sizing.question.names import workload_at
+    from sizing.question.options import options_of
     from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
 
@@ -113,7 +113,7 @@ def is_rows(text: str | None) -> bool:
 
 
 def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
-    from sizing.question.rules import is_given
+    from sizing.question.options import is_given
 
     every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
     own = ("no_verify", "explain", "verbose", "jobs", "replace", "trace")

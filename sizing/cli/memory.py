@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
-from sizing.question.fields import option_table
+from sizing.question.options import option_table
 from sizing.question.values import check
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
@@ -36,9 +36,8 @@ def command(**values: Any) -> int:
     from sizing.answers.memory_changes import fit
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import layout_question
-    from sizing.question.fields import options_of
+    from sizing.question.options import check_rules, options_of
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules
     from sizing.question.values import Part, positive
     from sizing.report.memory import document, on_one_card, record, shared
 
@@ -64,7 +63,7 @@ def command(**values: Any) -> int:
 def _idle(deployed: Resolved) -> Iterator[str]:
     """Yield the situations of one layout in which options change nothing of its memory."""
     from sizing.model.footprint import why_no_exchange
-    from sizing.question.rules import of_service
+    from sizing.question.options import of_service
 
     yield from of_service(deployed.question.service)
     without = why_no_exchange(deployed.replica.shard)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.progress import say_work
-from sizing.question.fields import (
+from sizing.cli.output import say_work
+from sizing.question.options import (
     COUNT,
     DISAGGREGATE,
     MODEL_OPTIONS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.fields import (
+from sizing.question.options import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
@@ -19,8 +19,10 @@ from sizing.question.fields import (
     PLANNING_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    broken,
+    check_rules,
+    is_given,
 )
-from sizing.question.rules import broken, check_rules, is_given
 from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest, placed, raise_any
 
@@ -234,7 +236,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     """
     from sizing.catalog.prices import price_of, provider_and_kind
     from sizing.question.ask import cautious, question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.values import Part
 
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))

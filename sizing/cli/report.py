@@ -13,8 +13,7 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import DISAGGREGATE, LISTED, QUESTION_OPTIONS, named, unpooled, without
-from sizing.question.rules import is_given
+from sizing.question.options import DISAGGREGATE, LISTED, QUESTION_OPTIONS, is_given, named, unpooled, without
 from sizing.question.values import Part, check
 
 if TYPE_CHECKING:
@@ -48,10 +47,10 @@ def command(
 
     from sizing.answers.brief import brief
     from sizing.cli.measured import is_rows
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.report.page.chapters import html
     from sizing.report.page.record import record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.fields import option_table
+from sizing.question.options import option_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,8 @@ def command(**values: Any) -> None:
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.question.ask import layout_question
-    from sizing.question.fields import options_of
+    from sizing.question.options import check_rules, of_layout, options_of
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules, of_layout
     from sizing.question.values import Part
     from sizing.report.roofline import document, figure, record
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from sizing.cli.options import FORMAT_OPTIONS, SIMULATION_OPTIONS, WorkloadName, takes
-from sizing.question.fields import (
+from sizing.question.options import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
@@ -15,11 +15,15 @@ from sizing.question.fields import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    broken,
+    check_rules,
+    group,
     named,
+    of_layout,
+    of_service,
     with_help,
     without,
 )
-from sizing.question.rules import broken, check_rules, group, of_layout, of_service
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -77,7 +81,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.cli.estimate import file_of, trace_of
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.values import Part
 
     def targets() -> SimulationFiles:
@@ -99,8 +103,7 @@ def _real_time(
     workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]
 ) -> bool:
     from sizing.answers.simulate import simulate
-    from sizing.cli.output import complain, write, write_picture
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar, complain, write, write_picture
     from sizing.report.simulate import document, figures, record
 
     sized, note = as_estimated(workload, values)
@@ -156,7 +159,7 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mappi
         return values, ""
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part
 
@@ -183,8 +186,8 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     """
     from sizing.answers.simulate import Trace, scenario
     from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
-    from sizing.question.fields import options_of
     from sizing.question.names import look_up
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, check
 

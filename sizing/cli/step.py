@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.fields import DISAGGREGATION_OPTIONS, option_table, with_help
+from sizing.question.options import DISAGGREGATION_OPTIONS, option_table, with_help
 
 OWN_OPTIONS = option_table("step")
 MOST_CONTEXT = 1_000_000_000  # tokens
@@ -25,10 +25,9 @@ def command(**values: Any) -> None:
     from sizing.cli.output import chosen_format, write
     from sizing.cli.reading import Reader
     from sizing.question.ask import layout_question
-    from sizing.question.fields import options_of
     from sizing.question.names import Layers
+    from sizing.question.options import check_rules, of_layout, options_of
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules, of_layout
     from sizing.question.values import Part, check
     from sizing.report import step as report
     from sizing.specs.errors import InputError

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, WorkloadName, takes
-from sizing.question.fields import (
+from sizing.question.options import (
     QUESTION_OPTIONS,
     WORKLOAD_OPTIONS,
     Field,
+    group,
     option_table,
     options_of,
     with_help,
 )
-from sizing.question.rules import group
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError, raise_any
 
@@ -133,7 +133,7 @@ class Resolver:
     def question(self, values: Mapping[str, Any]) -> Question:
         """The question of `values`. Raises InputError for wrong values."""
         from sizing.question.ask import question_of
-        from sizing.question.rules import check_rules, of_kind
+        from sizing.question.options import check_rules, of_kind
 
         options = options_of(self.options, values)
         found = question_of(self.workload, options, catalog=self.catalog, data=self.data, pooled=True)
@@ -238,7 +238,7 @@ def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str,
 def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
     """Yield the rows in the order of the combinations, in batches."""
     from sizing.answers.sweep import size
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar
     from sizing.cli.workers import collect, on_cluster, ordered
 
     numbers = asking.shard.numbers(size(asking.axes))

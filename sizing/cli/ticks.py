@@ -10,8 +10,7 @@ from sizing.cli.reading import Reader
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
-from sizing.question.fields import Field
-from sizing.question.rules import broken, is_given
+from sizing.question.options import Field, broken, is_given
 from sizing.report.ticks import TickInputs
 
 # Defaults of the simulator in the sizing course.

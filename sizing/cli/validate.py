@@ -48,8 +48,7 @@ def command(
     from sizing.catalog import shelf
     from sizing.catalog.measured import read_measured
     from sizing.catalog.profiles import load_gpu
-    from sizing.cli.output import chosen_format, complain, say_unread, write, write_file, write_picture
-    from sizing.cli.progress import Bar
+    from sizing.cli.output import Bar, chosen_format, complain, say_unread, write, write_file, write_picture
     from sizing.cli.workers import cores, ordered
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows

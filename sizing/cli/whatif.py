@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import QUESTION_OPTIONS, without
+from sizing.question.options import QUESTION_OPTIONS, without
 
 if TYPE_CHECKING:
     from sizing.question.question import Question
@@ -26,7 +26,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.answers.whatif import whatif
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
+    from sizing.question.options import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part
     from sizing.report.whatif import document, record

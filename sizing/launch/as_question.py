@@ -11,7 +11,7 @@ from sizing.launch.existing import Existing
 from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
-from sizing.question.fields import Options
+from sizing.question.options import Options
 from sizing.question.question import OF_A_POOL, Question
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched

@@ -17,8 +17,8 @@ from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, prov
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import order_with
 from sizing.planning.uncertainty import Ranges
-from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
+from sizing.question.options import unpooled
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.demand import Scaling

@@ -15,16 +15,19 @@ from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.extras import NOTHING
 from sizing.question.demand import AT_ONCE, Demanded
-from sizing.question.fields import (
+from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
+from sizing.question.options import (
     LAYOUT_OPTIONS,
     QUESTION_OPTIONS,
     WORKLOAD_OPTIONS,
     Field,
     Options,
+    check_rules,
+    of_question,
+    of_workload,
     options_of,
     unpooled,
 )
-from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
     Question,
@@ -38,7 +41,6 @@ from sizing.question.question import (
     target_of,
     undemanded,
 )
-from sizing.question.rules import check_rules, of_question, of_workload
 from sizing.question.served import (
     as_served,
     check_asked,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.files import DataFile, expanded, is_file, read_text, read_yaml
 from sizing.catalog.shelf import FOLDER_VARIABLE, PROGRAM, user_folder
-from sizing.question.fields import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
+from sizing.question.options import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 

@@ -19,7 +19,7 @@ from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload
 from sizing.model import settings
-from sizing.question.fields import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options, other_tools
+from sizing.question.options import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options, other_tools
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown

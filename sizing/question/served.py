@@ -9,8 +9,8 @@ from sizing.catalog import models, shelf
 from sizing.model import architecture, extras
 from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, images
 from sizing.model.extras.prefixes import Conversation
+from sizing.question.options import is_given
 from sizing.question.question import OF_STATES
-from sizing.question.rules import is_given
 from sizing.specs.errors import Fault, InputError, placed, raise_any
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative

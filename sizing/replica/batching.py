@@ -35,10 +35,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from sizing.replica import throughput
+from sizing.replica import timing
 from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
-from sizing.replica.throughput import PACKING_ROUNDS, TINY, Rates, prefill_rates, rates_of
+from sizing.replica.timing import PACKING_ROUNDS, TINY, Rates, prefill_rates, rates_of
 from sizing.replica.waits import HEAVIEST_LOAD, Lengthening, Queue, for_slot, front_end, lengthening, met_of, waits
 
 NUDGE, MOST_COMPANY = 1e-3, 900.0  # step of a derivative; cap on the company of a request at a nearly unstable load
@@ -127,7 +127,7 @@ def full_slots(curves: Curves, flow: Batching, decoding: Array, slots: int, requ
         itl_s=itl_s,
         e2e_s={name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s},
         prefill_share=np.clip(1 - requests_per_s * flow.decode_steps / decoding * decode_s, 0.0, 1.0),
-        stable=requests_per_s <= throughput.highest_per_s(curves, flow, decoding) * (1 + TINY),
+        stable=requests_per_s <= timing.highest_per_s(curves, flow, decoding) * (1 + TINY),
     )
 
 

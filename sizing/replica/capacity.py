@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.model.attention import Numeric
-from sizing.replica import batching, throughput
+from sizing.replica import batching
+from sizing.replica import timing
 from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points, Quantiles
 from sizing.replica.timing import Timed
@@ -171,7 +172,7 @@ def _tried(found: Sequence[Timed], wanted: Quantiles) -> list[_Tried]:
     stacked, ceiling = _stacked(found), np.array([timed.most_decoding for timed in found])
     grid = _geometric(ceiling)
     points = batching.open_loop(*stacked, grid, wanted)
-    highest_per_s = throughput.highest_per_s(*stacked, ceiling[:, np.newaxis])
+    highest_per_s = timing.highest_per_s(*stacked, ceiling[:, np.newaxis])
     tried = [_Tried(wanted, grid, points, highest_per_s, row) for row in range(len(found))]
     _TRIED.update(zip(found, tried, strict=True))
     return tried
@@ -234,7 +235,7 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
     decoding = np.array(
         [np.interp(timed.slots, held, tried) for timed, held, tried in zip(found, running, grid, strict=True)]
     )
-    rates = throughput.queued_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
+    rates = timing.queued_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
     return [
         Capacity(float(rate), float(rate), float(at), timed.slots_bound)
         for timed, rate, at in zip(found, rates, decoding, strict=True)
@@ -300,7 +301,7 @@ def points_of(
         points = _together(found, lambda some, rows: _points(some, heaviest[rows]))
     else:
         rates = np.array([each.amount for each in targets], dtype=float) / np.array(replicas, dtype=float)
-        measure = throughput.requests_per_s if target.population is None else _population(target)
+        measure = timing.requests_per_s if target.population is None else _population(target)
         points = _together(
             found, lambda of, rows: _points(of, _loads_at(of, rates[rows], heaviest[rows], measure)), FEW_LOADS
         )
@@ -310,7 +311,7 @@ def points_of(
 
 
 def fills(timed: Timed) -> bool:
-    """Whether arrivals can fill the slots at a lower rate than is served while requests wait (`throughput.highest_per_s`)."""
+    """Whether arrivals can fill the slots at a lower rate than is served while requests wait (`timing.highest_per_s`)."""
     return timed.batching.flat and timed.batching.decodes
 
 
@@ -323,7 +324,7 @@ def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool 
     if not fills(timed) or not (is_short or is_over):
         return point
     ceiling = np.array([timed.most_decoding])
-    brought = throughput.requests_per_s(timed.curves, timed.batching, ceiling)[0]
+    brought = timing.requests_per_s(timed.curves, timed.batching, ceiling)[0]
     if not (is_over or backlog) and brought >= requests_per_s:
         return point  # the limits allow less
     return batching.full_slots(timed.curves, timed.batching, ceiling, timed.slots, np.array([requests_per_s])).at(0)
@@ -352,7 +353,7 @@ def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list
 
 
 def _loads_at(
-    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = throughput.requests_per_s
+    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = timing.requests_per_s
 ) -> Array:
     """Solve for the loads at which `measure` equals `wanted`, by narrowing a bracket.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sizing.replica.curves import Curves
 from sizing.replica.points import Array, Batching, Quantiles
-from sizing.replica.throughput import TINY, Rates
+from sizing.replica.timing import TINY, Rates
 
 HEAVIEST_LOAD = 0.999  # cap on the load of a nearly unstable queue
 # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)

@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from sizing.formats.view import INLINE, WHERE_KNOWN
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.values import COUNT_PATTERN, RANGE_PATTERN, count
 
 Json = dict[str, Any]

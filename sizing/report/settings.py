@@ -12,7 +12,7 @@ from sizing.catalog.files import is_file
 from sizing.catalog.shelf import user_folder
 from sizing.formats.view import Document, Facts, Line, Prose, Rows, Section, Table, in_words
 from sizing.question.configuration import NAME, NO_FILE, PREFIX, PROJECT, USER, Configuration, project_file, stated_file
-from sizing.question.fields import Field
+from sizing.question.options import Field
 
 SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workloads.FLEETS, servers.SHELF)
 

@@ -25,7 +25,7 @@ from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
-from sizing.question.fields import WORKLOAD_OPTIONS, options_of
+from sizing.question.options import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, load_data
 from sizing.specs.units import GIB
 

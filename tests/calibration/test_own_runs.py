@@ -20,7 +20,7 @@ from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
 from sizing.engine.batch import DecodeBatch
-from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.deployment import step_clock, windows_of
 from sizing.evidence.predict import Result, predict, predict_rows, situation_of
 from sizing.evidence.rows import resolve
 from sizing.replica.step import Batch, step

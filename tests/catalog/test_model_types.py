@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from places import DATA, ROOT
 
-from sizing.catalog.config.families import family
+from sizing.catalog.config.fields import family
 from sizing.catalog.config.model import read_model
 from sizing.catalog.models import load_model
 from sizing.model.architecture import Layout, layer_cache, parameters

@@ -24,7 +24,7 @@ from sizing.cli.report import OPTIONS as REPORT_OPTIONS
 from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
 from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
 from sizing.formats import view
-from sizing.question.fields import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
+from sizing.question.options import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
 from sizing.report.page import chapters
 
 ECHOES = frozenset({"inputs", "simulate_command", "command", "assumptions", "explanations", "evidence"})

@@ -20,7 +20,7 @@ from sizing.cli.help.examples import EXAMPLES, GROUPS
 from sizing.cli.help.text import summary
 from sizing.cli.main import COMMANDS, application, run
 from sizing.cli.options import PLAN_OPTIONS, SIMULATION_OPTIONS
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.workload import Defaults
 
 TERMINAL = 80

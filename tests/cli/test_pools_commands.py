@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from sizing.cli.main import application, run
-from sizing.question.fields import DISAGGREGATE, POOLED
+from sizing.question.options import DISAGGREGATE, POOLED
 from sizing.specs.units import HOURS_PER_MONTH
 
 COMMANDS = typer.main.get_command(application()).commands  # type: ignore[attr-defined]

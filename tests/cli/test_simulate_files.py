@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from simulate_builders import COURSE, LLAMA, OPEN, SAMPLE, SERVED, Capture, answer, mistakes
 
-from sizing.cli import progress
+from sizing.cli import output
 from sizing.cli.main import run
 
 
@@ -113,7 +113,7 @@ def test_the_bar_shows_itself_on_a_terminal_after_a_while(
 ) -> None:
     stderr = Terminal(is_terminal)
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(output, "PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
     assert run([*SERVED, "--osl-std", "50", "--rps", "10", "--requests", "3000", "--json"]) == 0
     assert ("engine" in stderr.text) == shown

@@ -14,7 +14,7 @@ from sizing.catalog.files import data_folder
 from sizing.catalog.shelf import named
 from sizing.catalog.topics import TOPICS, load_topic
 from sizing.cli.main import run
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.errors import InputError
 
 REPORT = Path(sizing.report.__file__).parent

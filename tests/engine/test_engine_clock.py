@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine.batch import DecodeBatch, Piece
-from sizing.engine.clock import StepClock, windows_of
+from sizing.engine.deployment import StepClock, windows_of
 from sizing.replica import step as exact
 
 TABLE_TOLERANCE = 0.005

@@ -18,7 +18,7 @@ from sizing.cli.main import run
 from sizing.launch.check import _served, check
 from sizing.launch.existing import ONE_START
 from sizing.launch.identity import Filled
-from sizing.question.fields import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, options_of
 from sizing.report.check import record
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy

@@ -11,7 +11,7 @@ from sizing.cli.check import CHECK_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.identity import Filled
-from sizing.question.fields import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, options_of
 from sizing.specs.errors import InputError
 
 LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"

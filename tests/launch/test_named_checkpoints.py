@@ -12,7 +12,7 @@ from sizing.launch.answered import Checkpoints, at_rank
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.identity import Filled
-from sizing.question.fields import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, options_of
 from sizing.question.question import Question
 from sizing.specs.errors import InputError
 

@@ -12,7 +12,7 @@ from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.identity import Filled
-from sizing.question.fields import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, options_of
 from sizing.specs.launch import Policy
 
 OWN = str(ROOT / "tests" / "data" / "my-h100.yaml")

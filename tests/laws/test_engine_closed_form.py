@@ -17,8 +17,9 @@ from engine_builders import run_open, store
 from sizing.engine import deployment
 from sizing.engine.requests import Arrivals, Lengths, arrival_times
 from sizing.engine.simulation import Traffic, simulate
-from sizing.replica import batching, throughput
+from sizing.replica import batching
 from sizing.replica import replica as candidates
+from sizing.replica import timing
 from sizing.replica.capacity import Capacity, highest_stable, point_at_rate
 from sizing.replica.timing import Timed, timed
 
@@ -58,7 +59,7 @@ class Compared:
     def queued(self) -> float:
         """Requests/s with all slots full and others waiting."""
         ceiling = self.load.most_decoding
-        return float(throughput.queued_per_s(self.load.curves, self.load.batching, np.array([ceiling]))[0])
+        return float(timing.queued_per_s(self.load.curves, self.load.batching, np.array([ceiling]))[0])
 
     def predicted(self, rate: float) -> tuple[float, float]:
         """Mean TTFT and ITL of the closed form."""
@@ -166,7 +167,7 @@ def test_full_slots_bring_more_than_poisson_arrivals_that_hold_decoding_up(
     found = candidates.candidates(request.service, option("h100-sxm"), None, data())
     load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
     rate = 0.9 * load.highest_per_s
-    brought = throughput.requests_per_s(load.curves, load.batching, np.array([load.most_decoding]))[0]
+    brought = timing.requests_per_s(load.curves, load.batching, np.array([load.most_decoding]))[0]
     point = point_at_rate(load, rate, highest_stable(load))
     assert point.requests_per_s == pytest.approx(rate, rel=1e-6)
     traffic = Traffic(

@@ -11,7 +11,7 @@ from builders import data
 from sizing.answers.deployment import Resolved, deployment
 from sizing.answers.memory_changes import FRACTIONS, fit, least_fraction
 from sizing.question.ask import ask_layout
-from sizing.question.fields import LAYOUT_OPTIONS
+from sizing.question.options import LAYOUT_OPTIONS
 from sizing.replica.replica import most_sequences, sure_sequences
 from sizing.report.memory import on_one_card, record
 from sizing.specs.units import GIB, GIGA, parse_bytes

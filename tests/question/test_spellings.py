@@ -9,8 +9,8 @@ import pytest
 from sizing.catalog.files import DataFile
 from sizing.catalog.workloads import respelt
 from sizing.question.ask import ask
-from sizing.question.fields import QUESTION_OPTIONS
 from sizing.question.names import fleet_at, words, workload_at
+from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.errors import InputError
 
 OWN = """

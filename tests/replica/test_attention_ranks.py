@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sizing.cli.main import run
 from sizing.engine import deployment
 from sizing.engine.batch import DecodeBatch, Piece
-from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.deployment import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
 from sizing.engine.scheduler import Scheduler
 from sizing.model import operations

@@ -226,7 +226,7 @@ def test_a_long_prompt_over_nodes_scales_as_published() -> None:
 def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
     """Closed form and simulator look up what `step` adds up, exchange included, in a decode step of a pipeline too."""
     from sizing.engine.batch import DecodeBatch
-    from sizing.engine.clock import step_clock, windows_of
+    from sizing.engine.deployment import step_clock, windows_of
     from sizing.replica.curves import decode_step_s
     from sizing.replica.timing import Timing
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sizing.engine import deployment, simulation
 from sizing.engine.batch import DecodeBatch, Piece
-from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.deployment import step_clock, windows_of
 from sizing.engine.requests import Lengths
 from sizing.model.architecture import Layout
 from sizing.replica import batching

@@ -13,7 +13,7 @@ from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_m
 from sizing.answers import search
 from sizing.cli.main import run
 from sizing.engine.batch import DecodeBatch
-from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.deployment import step_clock, windows_of
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.replica import curves as curves_of

@@ -26,7 +26,7 @@ from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
 from sizing.formats.words import gib, milliseconds, money, number, of_limit, percent, rounded_usd, stated
 from sizing.question.ask import question_of
-from sizing.question.fields import WORKLOAD_OPTIONS, options_of
+from sizing.question.options import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import load_data
 from sizing.report.estimate import Estimate, record
 from sizing.report.estimate import document as document_of

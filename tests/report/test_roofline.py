@@ -15,7 +15,7 @@ from sizing.cli.main import run
 from sizing.cli.options import STEP_OPTIONS
 from sizing.formats.text import render
 from sizing.question.ask import layout_question
-from sizing.question.fields import options_of
+from sizing.question.options import options_of
 from sizing.question.question import load_data
 from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest_batch
 from sizing.report.roofline import RooflineReport, StepSizes, record

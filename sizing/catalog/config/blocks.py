@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from sizing.catalog.config.families import UNKNOWN_GATE, is_known
-from sizing.catalog.config.fields import Fields, Mixer, shown, spelled
+from sizing.catalog.config.fields import UNKNOWN_GATE, Fields, Mixer, is_known, shown, spelled
 from sizing.catalog.config.layers import NAMED_BY_DEEPSEEK, MlpName, Slot, block_slots
 from sizing.specs.model import (
     Attention,

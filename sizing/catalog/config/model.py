@@ -14,15 +14,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
-from sizing.catalog.config.families import (
+from sizing.catalog.config.fields import (
     UNKNOWN_TYPE,
+    WRAPPERS,
+    Fields,
     completed,
     is_known,
     left_to_defaults,
     report_contradictory,
+    report_misspelt,
     report_unread,
+    shown,
+    spelled,
 )
-from sizing.catalog.config.fields import WRAPPERS, Fields, report_misspelt, shown, spelled
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values, unstretched
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import InputError, raise_any

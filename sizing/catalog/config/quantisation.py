@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sizing.catalog.config.families import report_unread_lists
-from sizing.catalog.config.fields import ConfigKeys, Fields, shown, spelled
+from sizing.catalog.config.fields import ConfigKeys, Fields, report_unread_lists, shown, spelled
 from sizing.catalog.config.stored import Rule, stored
 from sizing.catalog.shelf import only
 from sizing.specs.errors import nearest

@@ -128,7 +128,7 @@ def _names(kind: str) -> tuple[str, ...]:
 def _allowed(option: str) -> Iterator[str]:
     """Yield the words that the field of an option allows."""
     from sizing.cli.output import FORMATS
-    from sizing.question.fields import QUESTION_OPTIONS
+    from sizing.question.options import QUESTION_OPTIONS
     from sizing.specs.workload import Workload
 
     if option == "format":

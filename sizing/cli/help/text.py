@@ -148,7 +148,7 @@ def _heading(parameter: Any) -> str:
 def defaults() -> dict[tuple[str, str], str]:
     """The defaults of options by parameter and panel, from planning rules or from the workload's fields."""
     from sizing.cli.options import PLAN_OPTIONS
-    from sizing.question.fields import QUESTION_OPTIONS
+    from sizing.question.options import QUESTION_OPTIONS
 
     options = (*QUESTION_OPTIONS, *PLAN_OPTIONS)
     return {(option.name, option.panel): text for option in options for text in _default(option.field or "")}

@@ -11,7 +11,7 @@ from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
-from sizing.question.fields import OPTIMISATION_OPTIONS, SERVING_OPTIONS
+from sizing.question.options import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.replica import Replica, lowered_from
 from sizing.specs.gpu import GpuType
