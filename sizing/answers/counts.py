@@ -14,8 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from sizing.model.extras import Cached, Extras
-from sizing.replica.capacity import Capacity, points_of
-from sizing.replica.points import Point
+from sizing.replica.capacity import Capacity, idle_conversations, points_of
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import timed
 from sizing.specs.data import Data
@@ -50,21 +49,6 @@ class Reply(NamedTuple):
     def rank(self) -> tuple[float, float]:
         """The order of replies: the fewest replicas first, then the highest capacity."""
         return math.inf if self.needed is None else self.needed, -self.most
-
-
-class IdleHistories(NamedTuple):
-    """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
-
-    needed: float
-    room: float
-
-    @property
-    def kept(self) -> float:
-        """The share of turns that find their history.
-
-        Exact for exponential think times, where the cache drops ended conversations first.
-        """
-        return min(1.0, self.room / self.needed) if self.needed > 0 else 1.0
 
 
 Result = TypeVar("Result")
@@ -191,21 +175,6 @@ def with_hit_rate(replica: Replica, trial: Trial) -> Replica | Refusal:
 def extras_under(replica: Replica, trial: Trial) -> Extras:
     """The extras of `replica` under `trial`."""
     return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
-
-
-def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleHistories | None:
-    """The idle conversations that each of `replicas` replicas should keep; None without a think time.
-
-    Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
-    the next turn. The room is counted in whole conversations of mean length, in the memory that live requests leave.
-    """
-    cached = replica.service.extras.cached
-    if cached.think_time_s is None or cached.conversation is None:
-        return None
-    per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
-    needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
-    fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
-    return IdleHistories(needed, max(0.0, fits - point.running))
 
 
 def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:

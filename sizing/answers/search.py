@@ -12,7 +12,7 @@ from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, p
 from sizing.answers.confidence import margin_of
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
+from sizing.replica.capacity import Capacity, Exceeded, idle_conversations, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
@@ -318,7 +318,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     if question.service.extras.cached.think_time_s is None:  # nobody comes back later
         return Reply(result.count, 1.0, most=result.capacity.amount)
     there = at_load(result, trial.replicas, question)
-    alive = counts.idle_conversations(there.replica, question.target, there.point, trial.replicas)
+    alive = idle_conversations(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept, most=result.capacity.amount)
 
 

@@ -18,8 +18,7 @@ from typing import Any
 import typer
 
 from sizing import __version__
-from sizing.cli.help.text import summary
-from sizing.cli.main import LISTINGS, application, run
+from sizing.cli.main import LISTINGS, application, run, summary
 from sizing.specs.errors import InputError
 
 Json = dict[str, Any]

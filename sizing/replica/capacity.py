@@ -5,6 +5,7 @@ Replicas that differ only in size and speed are stacked: the closed form compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -15,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.model.attention import Numeric
-from sizing.replica import batching
-from sizing.replica import timing
+from sizing.replica import batching, timing
 from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points, Quantiles
+from sizing.replica.replica import Replica
 from sizing.replica.timing import Timed
 from sizing.specs.workload import Limits, Target
 
@@ -462,3 +463,33 @@ def _rows(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] |
 def column(values: Sequence[Numeric]) -> NDArray[np.float64]:
     """One value per layout as a column, which broadcasts over loads in rows."""
     return np.array(values, dtype=float)[:, np.newaxis]
+
+
+class IdleHistories(NamedTuple):
+    """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
+
+    needed: float
+    room: float
+
+    @property
+    def kept(self) -> float:
+        """The share of turns that find their history.
+
+        Exact for exponential think times, where the cache drops ended conversations first.
+        """
+        return min(1.0, self.room / self.needed) if self.needed > 0 else 1.0
+
+
+def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleHistories | None:
+    """The idle conversations that each of `replicas` replicas should keep; None without a think time.
+
+    Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
+    the next turn. The room is counted in whole conversations of mean length, in the memory that live requests leave.
+    """
+    cached = replica.service.extras.cached
+    if cached.think_time_s is None or cached.conversation is None:
+        return None
+    per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
+    needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
+    fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
+    return IdleHistories(needed, max(0.0, fits - point.running))

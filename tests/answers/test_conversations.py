@@ -27,6 +27,7 @@ from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
 from sizing.question.options import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, load_data
+from sizing.replica.capacity import idle_conversations
 from sizing.specs.units import GIB
 
 TALK = Conversation(turns=8, first=500, shared=0, osl=300)
@@ -286,7 +287,7 @@ def test_longer_thinking_never_finds_more() -> None:
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = counts.idle_conversations(found.replica, asking.target, found.point, found.count)
+    alive = idle_conversations(found.replica, asking.target, found.point, found.count)
     kept = found.replica.service.extras.cached.kept
     assert alive is not None
     assert kept < 1

@@ -15,10 +15,8 @@ import typer
 
 from sizing.catalog.profiles import GPUS
 from sizing.catalog.shelf import only
-from sizing.cli.help.completion import SCRIPTS, words
-from sizing.cli.help.examples import EXAMPLES, GROUPS
-from sizing.cli.help.text import summary
-from sizing.cli.main import COMMANDS, application, run
+from sizing.cli.completion import SCRIPTS, words
+from sizing.cli.main import COMMANDS, GROUPS, application, examples, run, summary
 from sizing.cli.options import PLAN_OPTIONS, SIMULATION_OPTIONS
 from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.workload import Defaults
@@ -40,7 +38,7 @@ def helped(name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_command_has_a_group_and_examples() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(COMMANDS) == sorted(EXAMPLES)
+    assert sorted(grouped) == sorted(COMMANDS) == sorted(examples())
 
 
 def test_a_summary_fits_a_line(commands: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,9 +51,9 @@ def test_a_summary_fits_a_line(commands: dict[str, Any], capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    examples = {f"  {line}" for example in EXAMPLES[name] for line in example.split("\n")}
+    listed = {f"  {line}" for example in examples()[name] for line in example.split("\n")}
     text = helped(name, capsys)
-    assert examples <= set(text.splitlines())
+    assert listed <= set(text.splitlines())
     assert max(map(len, text.splitlines())) <= TERMINAL
 
 
@@ -83,7 +81,7 @@ def test_defaults_are_those_of_the_data(capsys: pytest.CaptureFixture[str]) -> N
     assert re.search(r"--mode [^\[]*\[default: streaming\]", text)
 
 
-@pytest.mark.parametrize(("name", "example"), [(name, text) for name, texts in EXAMPLES.items() for text in texts])
+@pytest.mark.parametrize(("name", "example"), [(name, text) for name, texts in examples().items() for text in texts])
 def test_an_example_is_a_command_line(name: str, example: str, commands: dict[str, Any]) -> None:
     found = re.search(r"llmsize ([^|)>#]*)", example.replace("\\\n", " "))
     assert found is not None

@@ -456,9 +456,7 @@ def test_no_bar_stands_among_the_rows(capsys: Capsys) -> None:
 def test_a_bar_on_the_terminal_takes_no_row_from_stdout(jobs: str) -> None:
     ours, theirs = os.openpty()
     asked = [*SMALL, "--isl", "100", "--vary", "rps=1..40:0.2", "--format", "csv", "--jobs", jobs]
-    at_once = (
-        "import sys; from sizing.cli import main, output; output.PATIENCE_S = 0; sys.exit(main.run(sys.argv[1:]))"
-    )
+    at_once = "import sys; from sizing.cli import main, output; output.PATIENCE_S = 0; sys.exit(main.run(sys.argv[1:]))"
     command = [sys.executable, "-c", at_once, "sweep", *asked]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment()) as child:
         os.close(theirs)

@@ -17,9 +17,8 @@ from engine_builders import run_open, store
 from sizing.engine import deployment
 from sizing.engine.requests import Arrivals, Lengths, arrival_times
 from sizing.engine.simulation import Traffic, simulate
-from sizing.replica import batching
+from sizing.replica import batching, timing
 from sizing.replica import replica as candidates
-from sizing.replica import timing
 from sizing.replica.capacity import Capacity, highest_stable, point_at_rate
 from sizing.replica.timing import Timed, timed
 

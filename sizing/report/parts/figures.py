@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import filled
 from sizing.formats.words import duration, number, percent, rounded_usd
@@ -13,6 +12,7 @@ from sizing.model.memory import MemoryUse
 from sizing.planning import cost
 from sizing.question.demand import AT_ONCE, Readings, readings
 from sizing.question.question import Question, think_time_of
+from sizing.replica import capacity
 from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
@@ -333,7 +333,7 @@ def users_of(best: Answer, question: Question) -> Users:
 
 def idle_conversations(pool: Pool, question: Question) -> IdleConversations | None:
     """The idle conversations of one replica of `pool`; None without a think time."""
-    found = counts.idle_conversations(pool.replica, question.target, pool.point, pool.count)
+    found = capacity.idle_conversations(pool.replica, question.target, pool.point, pool.count)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from sizing import __version__
-from sizing.cli.help.examples import GROUPS
-from sizing.cli.help.text import summary
+from sizing.cli.main import COMMANDS, GROUPS, application, summary
 
 WORDS, MAN = "words", "man"
 SCRIPTS = {shell: Path(__file__).with_suffix(f".{shell}") for shell in ("bash", "zsh", "fish")}
@@ -44,9 +43,6 @@ def command(
         for word in words(line or [""]):
             print_text(word)
     elif shell == MAN and not line:
-        from sizing.cli.help.completion import manual
-        from sizing.cli.main import application
-
         print_text(manual(typer.main.get_command(application())))
     elif shell not in SCRIPTS or line:
         known = (*SCRIPTS, MAN)
@@ -58,7 +54,6 @@ def command(
 
 def words(line: Sequence[str]) -> Iterator[str]:
     """Yield the possible last words of a command line (without `llmsize`)."""
-    from sizing.cli.main import COMMANDS, application
 
     *before, current = line
     if not before:
