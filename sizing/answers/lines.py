@@ -28,7 +28,6 @@ from sizing.engine.simulation import ROUNDS, Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools
-from sizing.question.values import Checks
 from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate, points_of
@@ -37,6 +36,7 @@ from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing, requests_per_s
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
+from sizing.specs.errors import Checks
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
 

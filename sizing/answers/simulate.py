@@ -26,14 +26,13 @@ from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import Run, Traffic
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
-from sizing.question.values import Checks, Part, check
 from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.replica import with_extras
 from sizing.replica.timing import timed
 from sizing.specs.bands import Band, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Checks, Fault, InputError, Part, check
 from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 

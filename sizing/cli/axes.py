@@ -9,9 +9,9 @@ from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
 from sizing.question.options import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
-from sizing.question.values import ALLOWED, comma_separated, numbers
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts
+from sizing.specs.units import LISTED_NUMBERS, comma_separated, numbers
 
 MOST_ROWS = 1_000_000
 # A valid workload with the fields that other fields depend on. If a value put into it makes it invalid, the value is wrong.
@@ -74,7 +74,7 @@ def _spellings(option: Field) -> Iterator[str]:
 
 
 def _allowed(option: Field) -> str:
-    return ALLOWED if option.type in NUMERIC else "values with commas"
+    return LISTED_NUMBERS if option.type in NUMERIC else "values with commas"
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:

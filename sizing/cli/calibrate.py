@@ -47,9 +47,8 @@ def command(
     from sizing.catalog.shelf import YAML_SUFFIXES, Found
     from sizing.cli.output import chosen_format, say_unread, write, write_file
     from sizing.cli.reading import written_apart
-    from sizing.question.values import Part, check
     from sizing.report.calibrate import document, record
-    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.errors import Fault, InputError, Part, check
     from sizing.specs.gpu import Gpu
 
     def base() -> Found[Gpu]:

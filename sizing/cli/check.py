@@ -24,7 +24,7 @@ from sizing.question.options import (
 if TYPE_CHECKING:
     from sizing.launch.identity import Filled
     from sizing.launch.verdict import Checked
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
     from sizing.specs.launch import Policy
 
 FILLED_OPTIONS, POLICY_OPTIONS = option_table("deployment"), option_table("policy")
@@ -69,7 +69,7 @@ def command(
     from sizing.launch.check import check as checked_of
     from sizing.question.configuration import of_several, only_settings, without_settings
     from sizing.question.options import options_of
-    from sizing.question.values import Part, check
+    from sizing.specs.errors import Part, check
     from sizing.specs.launch import Policy
 
     # The demand and its limits are those of the workload. Settings of the policy give way to the policy of a file.
@@ -107,8 +107,8 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
     from sizing.cli.output import print_text, write
     from sizing.formats.ci import WRITERS, remarks_of
     from sizing.launch.existing import COMMAND
-    from sizing.question.values import check
     from sizing.report.check import document, record, remarks
+    from sizing.specs.errors import check
 
     if checked.faults:  # faults of the input itself also become annotations
         places = (None if fault.file == COMMAND else fault.file for fault in checked.faults)
@@ -138,7 +138,8 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 def _filled(values: Mapping[str, Any]) -> Filled:
     from sizing.launch.identity import Filled
     from sizing.question.options import CONFIGURED
-    from sizing.question.values import comma_separated, positive
+    from sizing.specs.errors import positive
+    from sizing.specs.units import comma_separated
 
     named = comma_separated(values["ignore_flags"] or "")
     flags = frozenset(f"--{name.lstrip('-').replace('_', '-')}" for name in named)

@@ -92,7 +92,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     from sizing.question.ask import question_of
     from sizing.question.names import workload_at
     from sizing.question.options import options_of
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
     found = Part(lambda: None if workload is None else workload_at(workload))

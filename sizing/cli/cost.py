@@ -19,8 +19,8 @@ from sizing.cli.options import (
     takes,
 )
 from sizing.question.options import QUESTION_OPTIONS
-from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import comma_separated
 
 if TYPE_CHECKING:
     from sizing.planning.bill import Ways
@@ -47,14 +47,14 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
     from sizing.question.options import check_rules, of_kind, options_of
-    from sizing.question.values import Part
     from sizing.report.cost import document, figure, record
+    from sizing.specs.errors import Part
 
     output, ways = Part(lambda: chosen_format(values)), Part(lambda: ways_of(values))
     plot = Part(lambda: _picture(values))
     if measured is not None:
         from sizing.cli.measured import PAID, Added, print_from
-        from sizing.question.values import check
+        from sizing.specs.errors import check
 
         check(output, plot, ways)
         return print_from(measured, workload, values, Added(PAID, ways=ways.value))
@@ -89,7 +89,7 @@ def ways_of(values: Mapping[str, Any]) -> Ways:
     """Read the options for ways to pay. Raises InputError with all faults."""
     from sizing.catalog.servers import load_server
     from sizing.planning.bill import Ways
-    from sizing.question.values import Part, check
+    from sizing.specs.errors import Part, check
 
     named = [] if values["own"] is None else list(dict.fromkeys(comma_separated(values["own"]) or [values["own"]]))
     own = Part(lambda: tuple(map(load_server, named)), _of_own)

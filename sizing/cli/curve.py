@@ -23,8 +23,7 @@ from sizing.question.options import (
     with_help,
     without,
 )
-from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.errors import Fault, InputError, Part, check, raise_any
 
 if TYPE_CHECKING:  # loaded when the command runs
     from pathlib import Path
@@ -157,7 +156,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
     from sizing.catalog.files import expanded
     from sizing.catalog.measured import IN_FLIGHT
     from sizing.cli.reading import Reader
-    from sizing.question.values import whole_numbers
+    from sizing.specs.units import whole_numbers
     from sizing.specs.workload import LATENCIES
 
     file = values["measured"]

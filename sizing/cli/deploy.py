@@ -32,8 +32,8 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.question.ask import question_of
     from sizing.question.options import check_rules, of_kind, options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
     from sizing.report.parts.pools import limit_and_reason
+    from sizing.specs.errors import Part
 
     target, tool, output = values["target"] or "kubernetes", values["benchmark"], values["output"]
     asked = Part(lambda: check_target(target))

@@ -54,8 +54,8 @@ def command(
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check
     from sizing.report.estimate import document, record, shortest
+    from sizing.specs.errors import Part, check
 
     if workload is not None and others:
         return _several((workload, *others), {**values, "from": measured})
@@ -98,8 +98,8 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check
     from sizing.report.estimate import record
+    from sizing.specs.errors import Part, check
 
     def asked(name: str) -> Question:
         own = with_settings_of(name, OPTIONS, values)
@@ -123,7 +123,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
 def file_of(workload: str | None) -> Workload | None:
     """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
     from sizing.question.names import workload_at
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     found = Part(lambda: None if workload is None else workload_at(workload).spec)
     return None if found.faults else found.value

@@ -20,8 +20,8 @@ def command(
     from sizing.catalog.shelf import named
     from sizing.catalog.topics import TOPICS, load_topic
     from sizing.cli.output import chosen_format, write
-    from sizing.question.values import Part, check
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
+    from sizing.specs.errors import Part, check
 
     output = Part(lambda: chosen_format(values))
     if topic is None:

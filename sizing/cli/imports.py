@@ -41,8 +41,8 @@ def command(
     from sizing.cli.output import chosen_format, complain, write, write_file
     from sizing.cli.reading import Reader, written_apart
     from sizing.question.configuration import without_settings
-    from sizing.question.values import Part, check
     from sizing.report.imports import document, record
+    from sizing.specs.errors import Part, check
 
     output = Part(lambda: chosen_format(values))
     values = without_settings(

@@ -228,8 +228,9 @@ def prices(
     """
     from sizing.catalog import profiles
     from sizing.catalog.prices import among, api_offers, offers, typical_offer
-    from sizing.question.values import Part, check, comma_separated
     from sizing.report.listings import Listing
+    from sizing.specs.errors import Part, check
+    from sizing.specs.units import comma_separated
 
     rows: list[tuple[Any, ...]] = []
     for id_ in profiles.GPUS.ids:

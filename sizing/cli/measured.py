@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.planning.bill import Ways
     from sizing.planning.rules import ProvisionRules
-    from sizing.question.values import Part
     from sizing.report.measured import MeasuredAnswer
+    from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
 FILTERS = ("model", "gpu", "precision", "tp", "pp", "isl", "osl")  # what rows say themselves; settings select no row
@@ -48,8 +48,8 @@ class Added(NamedTuple):
 def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> int:
     """Size by the rows of `file`, and print the answer with its additions. The exit code is 1 if no load keeps the limits."""
     from sizing.cli.output import chosen_format, complain, print_text, write
-    from sizing.question.values import Part
     from sizing.report.measured import document
+    from sizing.specs.errors import Part
 
     output = Part(lambda: chosen_format(values))
     answer = answer_from(file, workload, values, added or Added(), output)
@@ -76,8 +76,8 @@ def answer_from(
     from sizing.question.configuration import without_settings
     from sizing.question.names import workload_at
     from sizing.question.options import options_of
-    from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
+    from sizing.specs.errors import Part, check
 
     if added.sort not in (None, *ORDERS):
         allowed = ", ".join(ORDERS)
@@ -125,7 +125,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
     """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
     from sizing.answers.measured import EVERY_LOAD, measured
-    from sizing.question.values import comma_separated, whole_numbers
+    from sizing.specs.units import comma_separated, whole_numbers
 
     if not file.lower().endswith(".csv"):
         _refuse_results(file)
@@ -161,7 +161,7 @@ def rows_wanted(
     """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
     from sizing.answers.measured import Filter
     from sizing.question.names import ALL
-    from sizing.question.values import comma_separated
+    from sizing.specs.units import comma_separated
 
     gpus, precisions = (comma_separated((values[name] or "").lower()) for name in ("gpu", "precision"))
     spec = None if found is None else found.spec

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
 from sizing.question.options import option_table
-from sizing.question.values import check
-from sizing.specs.errors import InputError
+from sizing.specs.errors import InputError, check
 from sizing.specs.units import parse_share
 
 if TYPE_CHECKING:  # loaded when the command runs
@@ -38,8 +37,8 @@ def command(**values: Any) -> int:
     from sizing.question.ask import layout_question
     from sizing.question.options import check_rules, options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, positive
     from sizing.report.memory import document, on_one_card, record, shared
+    from sizing.specs.errors import Part, positive
 
     output = Part(lambda: chosen_format(values))
     situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))

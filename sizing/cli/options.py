@@ -125,7 +125,7 @@ def settings() -> Configuration:
 def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with settings added. A workload takes precedence over settings, so it is read if it may state the same."""
     from sizing.question.configuration import with_settings, without_settings
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     found = settings()
     if not found.stated:

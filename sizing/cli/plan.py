@@ -23,8 +23,8 @@ from sizing.question.options import (
     check_rules,
     is_given,
 )
-from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest, placed, raise_any
+from sizing.specs.units import comma_separated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
-    from sizing.question.values import Part
     from sizing.report.plan_record import PlanReport
+    from sizing.specs.errors import Part
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -72,12 +72,12 @@ def command(
     """
     from sizing.cli.measured import is_rows
     from sizing.cli.output import chosen_format, complain, print_text, write, write_picture
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     if is_rows(values["start"]):
         from sizing.cli.measured import RESERVED, Added, print_from
-        from sizing.question.values import check
+        from sizing.specs.errors import check
 
         rules = Part(lambda: rows_rules(values))
         check(output, files, rules)
@@ -138,8 +138,8 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
     from sizing.question.names import fleet_at
-    from sizing.question.values import Part, check
     from sizing.specs.demand import Scaling
+    from sizing.specs.errors import Part, check
 
     fleet = Part(lambda: None if workload is None else fleet_at(workload))
     own = Part(lambda: _own_rules(values))
@@ -237,7 +237,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     from sizing.catalog.prices import price_of, provider_and_kind
     from sizing.question.ask import cautious, question_of
     from sizing.question.options import options_of
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
     sure = values["confidence"] is not None or values["conservative"]
@@ -266,7 +266,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
     """The questions of a fleet's workloads. Raises InputError with all faults, at their lines."""
     from sizing.planning.provision import FleetWorkload
-    from sizing.question.values import Part, check
+    from sizing.specs.errors import Part, check
 
     def read(member: FoundMember) -> FleetWorkload:
         return FleetWorkload(member.name, _of_member(member, values, rules, member.member.gpu), member.member.pool)

@@ -14,7 +14,7 @@ from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.options import DISAGGREGATE, LISTED, QUESTION_OPTIONS, is_given, named, unpooled, without
-from sizing.question.values import Part, check
+from sizing.specs.errors import Part, check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ def command(**values: Any) -> None:
     from sizing.question.ask import layout_question
     from sizing.question.options import check_rules, of_layout, options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
     from sizing.report.roofline import document, figure, record
+    from sizing.specs.errors import Part
 
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(values))
     new = Part(lambda: check_rules(("a roofline",), STEP_OPTIONS, values))
@@ -43,12 +43,12 @@ def command(**values: Any) -> None:
 def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
     """The sizes to show and the picture to draw. Raises InputError with all faults."""
     from sizing.cli.reading import MOST, Reader
-    from sizing.question.values import ALLOWED, whole_numbers
     from sizing.report.roofline import StepSizes
+    from sizing.specs.units import LISTED_NUMBERS, whole_numbers
 
     read = Reader(given)
     batches, prompts = (
-        read.parsed(name, lambda text: whole_numbers(text, MOST), ALLOWED) for name in ("batch", "prefill")
+        read.parsed(name, lambda text: whole_numbers(text, MOST), LISTED_NUMBERS) for name in ("batch", "prefill")
     )
     isl, osl = read.whole("isl"), read.whole("osl")
     context = read.whole("context", most=1_000_000_000)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from sizing.model.architecture import Layout
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
-    from sizing.question.values import Part
     from sizing.specs.data import Data
+    from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
 MOST_REPLICAS = 4096
@@ -82,7 +82,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
     from sizing.question.options import options_of
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     def targets() -> SimulationFiles:
         inputs = {f"--{name}": values[name] for name in ("trace", "model", "gpu")} | {"the workload": workload}
@@ -123,8 +123,8 @@ def _real_time(
 def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]) -> bool:
     from sizing.cli import ticks
     from sizing.cli.output import write, write_picture
-    from sizing.question.values import Part, check
     from sizing.report.ticks import document, figures, record
+    from sizing.specs.errors import Part, check
 
     question = Part(lambda: ticks.asked(OPTIONS, workload, values))
     check(output, files, question)
@@ -161,7 +161,7 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mappi
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
+    from sizing.specs.errors import Part
 
     found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
     if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
@@ -189,7 +189,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     from sizing.question.names import look_up
     from sizing.question.options import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check
+    from sizing.specs.errors import Part, check
 
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))

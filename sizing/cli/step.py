@@ -28,9 +28,8 @@ def command(**values: Any) -> None:
     from sizing.question.names import Layers
     from sizing.question.options import check_rules, of_layout, options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check
     from sizing.report import step as report
-    from sizing.specs.errors import InputError
+    from sizing.specs.errors import InputError, Part, check
 
     def batch_of() -> report.StepLoad:
         with Reader(values) as read:

@@ -21,8 +21,7 @@ from sizing.question.options import (
     options_of,
     with_help,
 )
-from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.errors import Fault, InputError, Part, check, raise_any
 
 if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.answers.sweep import Axis, Searches

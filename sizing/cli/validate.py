@@ -52,9 +52,10 @@ def command(
     from sizing.cli.workers import cores, ordered
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
-    from sizing.question.values import Part, check, comma_separated
     from sizing.report import validate
     from sizing.specs.bands import Corrections
+    from sizing.specs.errors import Part, check
+    from sizing.specs.units import comma_separated
 
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))

@@ -28,8 +28,8 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
     from sizing.report.whatif import document, record
+    from sizing.specs.errors import Part
 
     output = Part(lambda: chosen_format(values))
     question = question_of(workload, options_of(OPTIONS, values), output, pooled=True)

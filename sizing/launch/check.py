@@ -30,11 +30,10 @@ from sizing.question.names import workload_at
 from sizing.question.options import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.served import extras_of, with_images
-from sizing.question.values import Part
-from sizing.question.values import check as check_parts
 from sizing.replica.replica import Refusal, candidates
 from sizing.specs.demand import ROUNDING_SLACK
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, Part
+from sizing.specs.errors import check as check_parts
 from sizing.specs.launch import Launched, Policy
 from sizing.specs.model import Model
 from sizing.specs.units import MILLI

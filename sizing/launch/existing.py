@@ -39,8 +39,7 @@ from sizing.launch.starts import engine_of, is_further_node, meant, names_engine
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.served import idle
-from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.errors import Fault, InputError, Part, check, raise_any
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 OWN = "deployments"  # the key of this project's own form

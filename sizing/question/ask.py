@@ -50,10 +50,9 @@ from sizing.question.served import (
     extras_of,
     with_images,
 )
-from sizing.question.values import Part, check
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, Part, check, collected, nearest, raise_any
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.units import parse_share

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from sizing.catalog import models, profiles, workloads
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.shelf import only
-from sizing.question.values import Part, check, comma_separated
-from sizing.specs.errors import nearest
-from sizing.specs.units import parse_limit, parse_number
+from sizing.specs.errors import Part, check, nearest
+from sizing.specs.units import comma_separated, parse_limit, parse_number
 from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
 Answers = Mapping[str, Any]  # by the key of the question

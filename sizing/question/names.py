@@ -20,12 +20,11 @@ from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload
 from sizing.model import settings
 from sizing.question.options import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options, other_tools
-from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
+from sizing.specs.errors import Fault, FieldPath, InputError, Part, check, placed, raise_any, unknown
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
-from sizing.specs.units import parse_number
+from sizing.specs.units import comma_separated, parse_number
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 

@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType
 
-from sizing.question.values import comma_separated, whole_number
 from sizing.specs.errors import Fault, InputError, raise_any
-from sizing.specs.units import parse_number, parse_share
+from sizing.specs.units import comma_separated, parse_number, parse_share, whole_number
 
 if TYPE_CHECKING:
     from sizing.model.architecture import Layout

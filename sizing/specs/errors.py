@@ -1,11 +1,15 @@
-"""Mistakes of the user as data: one fault a line, all faults of a run together."""
+"""Mistakes of the user as data: one fault a line, all faults of a run together, of files, parts of a question and plain values."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 # What to do, where `allowed` is no list of values but begins like this: (beginning, sentence that replaces it)
 ADVICE = (
@@ -128,3 +132,91 @@ def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
     close = difflib.get_close_matches(text, list(lowered), n=count, cutoff=0.75)
     hits = sorted({*alike, *close}, key=lambda hit: -difflib.SequenceMatcher(None, hit, text).ratio())
     return " or ".join(lowered[hit] for hit in hits[:count]) or None
+
+
+class Part(Generic[T]):
+    """A part of a question, read once; `faults` says why it could not be read.
+
+    A part that reads the `value` of another part fails with the faults of that part.
+    """
+
+    def __init__(self, read: Callable[[], T], placed: Callable[[Fault], Fault] | None = None) -> None:
+        """Call `read`; `placed` adds a place to each fault."""
+        self.faults: tuple[Fault, ...] = ()
+        try:
+            self._value = read()
+        except MissingPartError as error:
+            self.faults = error.faults
+        except InputError as error:
+            self.faults = error.faults if placed is None else tuple(map(placed, error.faults))
+
+    @property
+    def value(self) -> T:
+        """The value read. Raises InputError with the faults of a part that could not be read."""
+        if self.faults:
+            raise MissingPartError(self.faults)
+        return self._value
+
+
+class MissingPartError(InputError):
+    """Raised where the value of an unreadable part is needed; its faults already have their places."""
+
+
+def check(*parts: Part[Any]) -> None:
+    """Raise InputError with the distinct faults of all parts, if there are any."""
+    raise_any(fault for part in parts for fault in part.faults)
+
+
+def positive(value: int | None, field: str) -> int | None:
+    """The count `value`. Raises InputError below 1, naming `field`."""
+    if value is not None and value < 1:
+        raise InputError(f"{value} must be at least 1", field=field)
+    return value
+
+
+class Checks:
+    """Collects a fault for each invalid value; None means not stated and is valid."""
+
+    def __init__(self) -> None:
+        """Start without faults."""
+        self._faults: list[Fault] = []
+
+    def whole(self, field: str, value: Any, *, least: int = 1) -> None:
+        """A whole number of at least `least`."""
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            self._add(field, value, f"a whole number of at least {least}")
+
+    def wholes(self, field: str, values: Any) -> None:
+        """Whole numbers of at least 1."""
+        for value in self._listed(field, values):
+            self.whole(field, value)
+
+    def number(self, field: str, value: Any, *, most: float = math.inf) -> None:
+        """A number above 0, at most `most`."""
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= most
+        if value is not None and not fine:
+            self._add(field, value, "a number above 0" + ("" if most == math.inf else f", at most {most:g}"))
+
+    def words(self, field: str, values: Any, known: Sequence[str]) -> None:
+        """Known words, at least one."""
+        for value in self._listed(field, values):
+            self.word(field, value, known)
+
+    def word(self, field: str, value: Any, known: Sequence[str]) -> None:
+        """A known word."""
+        if value is not None and value not in known:
+            near = nearest(value, known) if isinstance(value, str) else None
+            self._add(field, value, ", ".join(known), near)
+
+    def check(self) -> None:
+        """Raise InputError with the faults collected."""
+        raise_any(self._faults)
+
+    def _listed(self, field: str, values: Any) -> Iterator[Any]:
+        if isinstance(values, (tuple, list)) and values:
+            yield from values
+        elif values is not None:
+            self._add(field, values, "a list of at least one value")
+
+    def _add(self, field: str, value: Any, allowed: str, near: str | None = None) -> None:
+        self._faults.append(Fault(f"{value!r} is not allowed", field=field, allowed=allowed, nearest=near))

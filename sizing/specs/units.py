@@ -2,13 +2,15 @@
 
 GB is 10^9 bytes, GiB is 2^30 bytes, tera is 10^12. Internally the base units are seconds, bytes and FLOPs. Human units appear
 only in file keys and on the screen, and every name states its unit. This module also parses engine versions into numbers that
-compare, and makes text from files safe for a terminal.
+compare, reads lists of numbers, and makes text from files safe for a terminal.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from decimal import Decimal
 from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
@@ -223,3 +225,102 @@ LEAST_GIB = 0.1  # the last decimal of memory that is missing
 def missing_gib(value: float) -> str:
     """Write the GiB that are missing, with one decimal: never as none."""
     return f"{value:,.1f}" if value >= LEAST_GIB / 2 else f"less than {LEAST_GIB:g}"
+
+
+MOST_VALUES = 10_000
+MOST_UNSTEPPED = 64  # the most values of a range without a step: more are seldom meant
+LISTED_NUMBERS = "numbers with commas (1,8,64), ranges as 1..5, doublings as 1..512x2, or steps as 1..100:10"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?[kK]?"
+_PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*([:xX])\s*({_NUMBER}))?)?\Z")
+
+
+def comma_separated(text: str) -> list[str]:
+    """Split `text` at commas; empty and repeated items are dropped."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The distinct numbers of a text, in its order.
+
+    `a..b` lists the whole numbers from a to b. `a..b:step` lists a, a + step and so on, up to at most b. `a..bxn` lists a,
+    a n, a n^2 and so on below b, and then b. Raises ValueError for anything else, for a long range without a step, and for
+    more than 10,000 values.
+    """
+    found: dict[float, None] = {}
+    for part in (part.strip() for part in text.split(",")):
+        if part:
+            found.update((float(value), None) for value in _values(part))
+            if len(found) > MOST_VALUES:
+                raise ValueError(f"{text!r} lists more than {MOST_VALUES:,} values")
+    if not found:
+        raise ValueError("names no number")
+    return tuple(found)
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number as people write it (`2k`, `1,000`). Raises ValueError."""
+    value, digits = parse_number(text), text.strip().lstrip("+-").replace(",", "")
+    if digits.isdecimal():
+        return int(text.replace(",", ""))
+    if digits[-1].lower() in "km" and value.is_integer():
+        return int(value)
+    raise ValueError(f"{text!r} is no whole number")
+
+
+def whole_numbers(text: str, most: int) -> tuple[int, ...]:
+    """The whole numbers of a list, ascending. Raises ValueError for anything but whole numbers from 1 to `most`."""
+    found = numbers(text)
+    wrong = next((value for value in found if not (value.is_integer() and 1 <= value <= most)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong:g} is no whole number from 1 to {most:,}")
+    return tuple(sorted(int(value) for value in found))
+
+
+def _values(part: str) -> Iterator[Decimal]:
+    """The values of one list item, in decimals so that steps of 0.1 reach 0.3 exactly."""
+    match = _PART.match(part)
+    if match is None:
+        raise ValueError(f"{part!r} is neither a number nor a range")
+    low, high, step = (None if group is None else _decimal(group) for group in match.group(1, 2, 4))
+    if low is None or high is None:
+        return iter(() if low is None else (low,))
+    if high < low:
+        raise ValueError(f"{part!r} is no range: its second number must be the larger")
+    if match[3] is not None and match[3] != ":":
+        return _multiples(part, low, high, step or Decimal(0))
+    count = int(high - low) + 1
+    if step is None and (low != int(low) or high != int(high) or count > MOST_UNSTEPPED):
+        what = f"has {count:,} values" if low == int(low) and high == int(high) else "has no whole steps"
+        raise ValueError(f"{part!r} {what}: write {part}x2 for doublings, or {part}:{_round_step(low, high)} for steps")
+    return _steps(part, low, high, Decimal(1) if step is None else step)
+
+
+def _decimal(text: str) -> Decimal:
+    return Decimal(text[:-1]) * 1000 if text[-1] in "kK" else Decimal(text)
+
+
+def _round_step(low: Decimal, high: Decimal) -> str:
+    """Write a one-digit step that divides a range into about ten values."""
+    tenth = (high - low) / 10 or Decimal(1)
+    return f"{Decimal(f'{tenth:.0e}').normalize():f}"
+
+
+def _multiples(part: str, low: Decimal, high: Decimal, factor: Decimal) -> Iterator[Decimal]:
+    if factor <= 1 or low == 0 < high:
+        what = "multiplies 0" if factor > 1 else f"multiplies by {factor}"
+        raise ValueError(f"{part!r} {what}, which never grows: give steps, as {part.partition('..')[0]}..{high}:{high}")
+    values = [low]
+    while values[-1] * factor < high:
+        values.append(values[-1] * factor)
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{part!r} has more than {MOST_VALUES:,} values")
+    return iter((*values, high) if high > low else values)
+
+
+def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[Decimal]:
+    if step == 0:
+        raise ValueError(f"{part!r} has a step of 0, which ends nowhere")
+    steps = (high - low) / step
+    if steps >= MOST_VALUES:
+        raise ValueError(f"{part!r} has more than {MOST_VALUES:,} values")
+    return (low + index * step for index in range(int(steps) + 1))

@@ -21,10 +21,9 @@ from sizing.catalog.shelf import only
 from sizing.catalog.traces import load_trace
 from sizing.catalog.workloads import load_workload
 from sizing.cli.main import run
-from sizing.question.values import comma_separated
 from sizing.specs.errors import InputError
 from sizing.specs.model import CheckpointRules
-from sizing.specs.units import lognormal_mean_below, on_one_line, parse_duration_s, printable
+from sizing.specs.units import comma_separated, lognormal_mean_below, on_one_line, parse_duration_s, printable
 from sizing.specs.workload import MOST_GPU_TYPES, Workload
 
 LONG = "x" * 400  # no file system takes a name of more than 255 bytes

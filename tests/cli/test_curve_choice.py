@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sizing.answers import curve
 from sizing.cli.main import run
-from sizing.question.values import MOST_VALUES, numbers, whole_numbers
+from sizing.specs.units import MOST_VALUES, numbers, whole_numbers
 
 # Lists of numbers
 
