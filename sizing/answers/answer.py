@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sizing.model.architecture import Layout
 from sizing.model.settings import Phase
 from sizing.question.question import Question
+from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity
-from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction

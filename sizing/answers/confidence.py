@@ -23,8 +23,9 @@ from sizing.catalog import shelf
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, think_time_of
+from sizing.replica.batching import Points
 from sizing.replica.capacity import loads_of
-from sizing.replica.points import Array, Points
+from sizing.replica.curves import Array
 from sizing.replica.timing import Timed
 from sizing.specs.bands import (
     EVEN,

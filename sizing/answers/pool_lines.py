@@ -23,8 +23,9 @@ from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
 from sizing.question.question import Question, SeparatePools
+from sizing.replica.batching import Point
 from sizing.replica.capacity import highest_stable, points_at_rates
-from sizing.replica.points import Array, Point
+from sizing.replica.curves import Array
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits

@@ -32,10 +32,10 @@ from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
-from sizing.replica.points import PERCENTILES
 from sizing.replica.timing import Timed
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
+from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import Limit, Limits, Metric, Statistic, Tokens
 
 RUNS_KEPT = 32  # as many as a question and its looser limits take

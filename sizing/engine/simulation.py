@@ -16,8 +16,8 @@ from sizing.engine.deployment import Deployment, schedulers
 from sizing.engine.requests import Arrivals, Lengths, Planned, Requests, Watch, arrival_times
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
-from sizing.replica.points import PERCENTILES
 from sizing.specs.model import Model
+from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import LATENCIES, Limits
 
 ROUNDS = 10  # requests per client in a closed loop without a given number of requests, as in benchmark tools

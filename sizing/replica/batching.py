@@ -30,19 +30,101 @@ is more exact.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizing.replica import timing
-from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
-from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
+from sizing.replica.curves import Array, Batching, Curves, decode_step_s, prefill_step_s
 from sizing.replica.timing import PACKING_ROUNDS, TINY, Rates, prefill_rates, rates_of
-from sizing.replica.waits import HEAVIEST_LOAD, Lengthening, Queue, for_slot, front_end, lengthening, met_of, waits
+from sizing.replica.waits import (
+    HEAVIEST_LOAD,
+    Lengthening,
+    Quantiles,
+    Queue,
+    for_slot,
+    front_end,
+    lengthening,
+    met_of,
+    waits,
+)
+from sizing.specs.units import PERCENTILES
 
 NUDGE, MOST_COMPANY = 1e-3, 900.0  # step of a derivative; cap on the company of a request at a nearly unstable load
 DAMPING = 0.25  # of a fixed point
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One operating point of a replica: seconds, requests/s, sequences that decode, and requests that hold a slot (`running`).
+
+    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and there is no second token.
+    `stable` is False where prompts arrive faster than they can be prefilled.
+    """
+
+    requests_per_s: float
+    decoding: float
+    running: float
+    ttft_s: dict[str, float]
+    itl_s: dict[str, float]
+    e2e_s: dict[str, float]
+    prefill_share: float
+    stable: bool
+
+    @property
+    def in_flight(self) -> float:
+        """Requests in flight, those that wait for a slot included: Little's law."""
+        return self.requests_per_s * self.e2e_s["mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Operating points as columns, one entry per load, with the fields of `Point`; one row per layout if stacked."""
+
+    requests_per_s: Array
+    decoding: Array
+    running: Array
+    ttft_s: dict[str, Array]
+    itl_s: dict[str, Array]
+    e2e_s: dict[str, Array]
+    prefill_share: Array
+    stable: NDArray[np.bool_]
+
+    @property
+    def in_flight(self) -> Array:
+        """Requests in flight, those that wait for a slot included: Little's law."""
+        return self.requests_per_s * self.e2e_s["mean"]
+
+    def row(self, index: int | slice) -> Points:
+        """The operating points of one stacked layout, or a slice of one layout's points."""
+        return Points(*self._fields(lambda values: values[index]))
+
+    def at(self, index: int) -> Point:
+        """One operating point of a layout."""
+        return Point(*self._fields(lambda values: values[index].item()))
+
+    @property
+    def firsts(self) -> list[Point]:
+        """The first operating point of each stacked layout."""
+        columns = self._fields(lambda values: values[:, 0].tolist())
+        each = (
+            (
+                [dict(zip(of, row, strict=True)) for row in zip(*of.values(), strict=True)]
+                if isinstance(of, dict)
+                else of
+            )
+            for of in columns
+        )
+        return [Point(*values) for values in zip(*each, strict=True)]
+
+    def _fields(self, taken: Callable[[Any], Any]) -> Iterator[Any]:
+        for field in fields(self):
+            values = getattr(self, field.name)
+            yield {k: taken(v) for k, v in values.items()} if isinstance(values, dict) else taken(values)
 
 
 def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:

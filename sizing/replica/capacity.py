@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from sizing.model.attention import Numeric
 from sizing.replica import batching, timing
-from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
-from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points, Quantiles
+from sizing.replica.batching import Point, Points
+from sizing.replica.curves import Array, Batching, Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.replica import Replica
 from sizing.replica.timing import Timed
+from sizing.replica.waits import Quantiles
+from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import Limits, Target
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm

@@ -1,4 +1,5 @@
-"""Step times of one layout, tabulated once over tokens and rows, so that closed form and simulator can look steps up.
+"""Step times of one layout, tabulated once over tokens and rows, so that closed form and simulator can look steps up, and how
+the layout batches requests into these steps.
 
 The tables use the same operations as `step`, which times one batch exactly.
 """
@@ -18,7 +19,6 @@ from sizing.model.attention import Numeric
 from sizing.model.extras import drafts, work
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels
-from sizing.replica.points import Array, Batching
 from sizing.replica.step import (
     corrected_s,
     front_end_s,
@@ -36,6 +36,84 @@ from sizing.specs.units import GIGA, MICRO, MILLI
 GRID_POINTS_PER_OCTAVE = 8
 NEXT_TO_NONE = 1e-6  # tokens, almost none
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How a layout batches: lengths, prefill chunk, pipeline depth, attention-data ranks, the scheduler's step order.
+
+    `isl` counts the tokens of a prompt to be prefilled, without cached ones. `chunk_tokens` is the prompt's share of a
+    step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
+    decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
+    their cache and first token, as in the decode pool of a disaggregated deployment.
+    At most `slots` requests run at once; others wait. With `ahead`, a step is made up while the one before it runs, so an
+    arrival joins one step later. For stacked layouts lengths, slots, chunks, `pp` and `dp` are columns. Either all of them
+    decode, or none.
+    """
+
+    isl: Numeric
+    osl: Numeric
+    chunk_tokens: Numeric
+    budget_tokens: float
+    prefill_only: bool
+    pp: Numeric = 1
+    dp: Numeric = 1
+    tokens_per_step: float = 1.0
+    prefilled: bool = False
+    even_stages: Numeric | None = None
+    slots: Numeric = np.inf
+    ahead: bool = False
+
+    @property
+    def stages(self) -> Numeric:
+        """Number of even stages with the same speed as the pipeline, whose largest stage slows the others."""
+        return self.pp if self.even_stages is None else self.even_stages
+
+    @property
+    def decodes(self) -> bool:
+        """Whether requests have a second token."""
+        return self.osl > 1 if isinstance(self.osl, int) else bool(np.all(self.osl > 1))
+
+    @property
+    def decode_steps(self) -> Numeric:
+        """Decode steps of a request: one per token after the first, fewer if a step gives several tokens."""
+        return (self.osl - 1) / self.tokens_per_step
+
+    @property
+    def chunks(self) -> Numeric:
+        """Steps that the prefill of one prompt takes."""
+        return 0.0 if self.prefilled else self.isl / self.chunk_tokens
+
+    @property
+    def passes(self) -> Numeric:
+        """Whole passes that one prompt's prefill lasts; its chunks follow each other through the pipeline."""
+        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
+
+    @property
+    def on_rank(self) -> Numeric:
+        """Prompts that fit one step's budget on a rank; 1 if a prompt takes several steps."""
+        return np.maximum(1.0, self.budget_tokens / self.isl)
+
+    @property
+    def flat(self) -> bool:
+        """Whether steps with prompts differ in kind from decode steps: prefill-only steps, or prompts on several ranks."""
+        return self.prefill_only or bool(np.any(np.asarray(self.dp) > 1))
+
+    @property
+    def most_together(self) -> Numeric:
+        """Most prompts that share one step, over all attention-data ranks."""
+        return self.dp * self.on_rank
+
+    @property
+    def sharing(self) -> Numeric:
+        """How far prompts share steps: 0 where a step holds one prompt, 1 where it holds two or more."""
+        return np.minimum(1.0, self.most_together - 1)
+
+    @property
+    def later_steps(self) -> Numeric:
+        """Decode steps of a request after its first, whose prompts came while it decoded: one fewer with `ahead`."""
+        return np.maximum(self.decode_steps - 1 - self.ahead, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +134,10 @@ class Curves:
     beside a jump of a measured kernel. For stacked layouts, tables have one row per layout, and attention is a column.
     """
 
-    grid: NDArray[np.float64]
-    body_s: NDArray[np.float64]
-    head_s: NDArray[np.float64]
-    decode_s: NDArray[np.float64]
+    grid: Array
+    body_s: Array
+    head_s: Array
+    decode_s: Array
     prompt_attention_s: Numeric
     prompt_floor_s: Numeric
     host: HostTime
@@ -68,15 +146,15 @@ class Curves:
     launch_s: Numeric = 0.0
     captured_tokens: int = 0
     verified: int = 1
-    again_s: NDArray[np.float64] | None = None
-    joined_s: NDArray[np.float64] | None = None
-    shared_s: NDArray[np.float64] | None = None
+    again_s: Array | None = None
+    joined_s: Array | None = None
+    shared_s: Array | None = None
     largest_stage: Numeric = 0.0
     last_stage: Numeric = 0.0
     correction: Correction = UNCORRECTED
 
 
-def token_grid() -> NDArray[np.float64]:
+def token_grid() -> Array:
     """Grid of tokens in a step: eight points per octave from 1 to 131,072."""
     return np.exp2(np.arange(GRID_OCTAVES * GRID_POINTS_PER_OCTAVE + 1) / GRID_POINTS_PER_OCTAVE)
 
@@ -321,7 +399,7 @@ def _of_decoding(curves: Curves, own: Numeric) -> list[Numeric]:
     return [*_lookups(curves, own * curves.verified, *of_tokens), *_lookups(curves, own, *of_sequences)]
 
 
-def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
+def _table_s(curves: Curves, table: Array | None, at: Numeric) -> Numeric:
     """Seconds from a table over tokens or sequences; 0 where a layout has no such table."""
     return 0.0 if table is None else lookup(curves.grid, table, at)
 

@@ -17,9 +17,8 @@ from sizing.model.attention import Numeric
 from sizing.model.extras import cached_tokens
 from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
-from sizing.replica.curves import Curves, StepLengths, decode_step_s, prefill_steps
+from sizing.replica.curves import Array, Batching, Curves, StepLengths, decode_step_s, prefill_steps
 from sizing.replica.kernels import Kernels
-from sizing.replica.points import Array, Batching
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError

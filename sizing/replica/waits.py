@@ -7,17 +7,17 @@ prefill, and those that come during its last steps are met no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.replica.curves import Curves
-from sizing.replica.points import Array, Batching, Quantiles
+from sizing.replica.curves import Array, Batching, Curves
 from sizing.replica.timing import TINY, Rates
 
+Quantiles = Mapping[str, float]
 HEAVIEST_LOAD = 0.999  # cap on the load of a nearly unstable queue
 # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 WEIBULL_SHAPE = -0.543

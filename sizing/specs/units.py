@@ -47,6 +47,7 @@ class Statistics(NamedTuple):
 
 
 STATISTICS = Statistics._fields
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 _LOOSE_LIMIT = re.compile(rf"\s*({'|'.join(STATISTICS)})[\s=<]+([^:=<]+)", re.IGNORECASE)
 
 

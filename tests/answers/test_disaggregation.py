@@ -20,7 +20,7 @@ from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, links
 from sizing.replica import curves as curves_of
-from sizing.replica.points import Batching
+from sizing.replica.curves import Batching
 from sizing.specs.optimisations import HandOver, PoolLayout
 
 

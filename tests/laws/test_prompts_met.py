@@ -14,9 +14,9 @@ from sizing.engine.simulation import Traffic, simulate
 from sizing.question.question import load_data
 from sizing.replica import replica as candidates
 from sizing.replica.capacity import highest_stable, point_at_rate
-from sizing.replica.points import PERCENTILES
 from sizing.replica.timing import timed
 from sizing.replica.waits import COUNTED, Met
+from sizing.specs.units import PERCENTILES
 
 REQUESTS = 1500
 # A request of few tokens has one of few ITLs, so a percentile is held against those of so many more or fewer requests.

@@ -19,8 +19,7 @@ from sizing.model.settings import SettingsConditions, resolve
 from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import batching, links, surfaces
-from sizing.replica.curves import Curves, token_grid
-from sizing.replica.points import Batching
+from sizing.replica.curves import Batching, Curves, token_grid
 from sizing.specs import demand as capacity
 from sizing.specs.engine_time import HostTime
 from sizing.specs.units import GIB, KIB, parse_limit

@@ -18,7 +18,7 @@ from sizing.model.architecture import Layout
 from sizing.replica import batching
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
-from sizing.replica.points import Points
+from sizing.replica.batching import Points
 from sizing.replica.timing import Timed, timed
 from sizing.specs.bands import Correction
 
