@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.formats.view import Assumption, filled, taken
+from sizing.formats.view import Assumption, filled
 from sizing.model.architecture import Layout
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import (
@@ -30,6 +30,7 @@ from sizing.report.parts.evidence import Evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs, of_replica, of_service
+from sizing.report.parts.said import assumed
 
 
 class WorkloadPlan(NamedTuple):
@@ -321,15 +322,17 @@ def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
     yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:
-        how = "binomial; --failures node for whole nodes"
-        yield taken("failures", "each replica fails by itself", how)
+        yield assumed("failures")
     if rules.growth_per_month is not None:
-        yield taken("growth", "the same for every workload, at one size of a replica", "as asked")
+        yield assumed("growth")
     if plan.cloud is not None:
-        yield from _of_cloud(plan, plan.cloud)
+        for key in ("network speed", "disk speed", "start of a node", "start of the engine"):
+            yield assumed(key, plan.scaling)
+        if plan.cloud.mixes:
+            yield assumed("reserved price", plan.scaling, value=plan.scaling.reserved_discount * 100)
+        yield assumed("load within an hour")
     if plan.draws is not None:
-        draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
-        yield taken("draws", draws, plan.draws.measure)
+        yield assumed("draws", plan.draws)
 
 
 def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
@@ -338,26 +341,10 @@ def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
     yield from assumptions.of_replica(question, best.pool.replica, best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     if question.service.extras.cached.varies:
-        what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
-        yield taken("what prefix caches find", what, "the size that the peak takes")
+        yield assumed("caches of a plan", count=best.pool.count)
     gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
     count = gpu_type.price_providers if price.source == gpu_type.price_source else None
     priced = replace(
         gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source, price_providers=count
     )
     yield from assumptions.of_planning(question, replace(best.pool.replica, gpu_type=priced))
-
-
-def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
-    rules = plan.scaling
-    for what, value, unit in (
-        ("weights over the network", rules.network_gb_per_s, "GB/s"),
-        ("weights from disk", rules.disk_gb_per_s, "GB/s"),
-        ("start of a node", rules.node_start_s, "s"),
-        ("start of the engine", rules.engine_start_s, "s"),
-    ):
-        yield Assumption(what, value, unit, "assumed", rules.source)
-    if cloud.mixes:
-        discount = rules.reserved_discount * 100
-        yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
-    yield taken("load within an hour", "even; it changes at the full hour", "scaling begins then")

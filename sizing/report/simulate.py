@@ -32,7 +32,6 @@ from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
 from sizing.replica.timing import timed
 from sizing.report.parts import assumptions, evidence, pools, quantities, screen, traffic
-from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.evidence import Predicted
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
@@ -47,6 +46,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.requests import latencies
+from sizing.report.parts.said import assumed
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.traffic import LengthInputs, LoadInputs
 from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
@@ -310,13 +310,12 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
     yield from assumptions.of_model(resolved.question, resolved.notes)
     yield from assumptions.of_replica(resolved.question, resolved.replica, scenario.deployed.kernels)
     if in_flight is not None and replicas > 1:
-        share, why = max(1, round(in_flight / replicas)), "replicas are alike; one is simulated"
-        yield Assumption("requests in flight", share, "per replica", "assumed", why)
+        yield assumed("in flight on a replica", value=max(1, round(in_flight / replicas)))
     if scenario.pair is not None:
         yield from pools.assumptions(scenario.pair.facts)
     decoded = not any(run.completed for run in runs) or any(run.itl_ms.mean for run in runs)
     if scenario.limits.itl is not None and not decoded:
-        yield NO_ITL
+        yield assumed("no ITL")
 
 
 def rows(record: SimulationReport) -> Rows:

@@ -1,110 +1,80 @@
-"""The assumptions of a result: each input and chosen optimisation with its value, kind and source, and the section that lists them."""
+"""The assumptions of a result: each input and chosen optimisation with its value, kind and source, by the rows of assumptions.csv."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from sizing.answers.answer import Answer
-from sizing.formats.view import Assumption, taken
-from sizing.formats.words import number, percent, plural
+from sizing.formats.view import Assumption
 from sizing.model import settings
 from sizing.model.architecture import has_states, is_moe, sparse_class
-from sizing.model.extras import Cached
 from sizing.model.operations import Operation, dispatches
 from sizing.question.demand import comes_of_users
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, lowered_from
 from sizing.replica.step import every_operation
-from sizing.specs.engine import Engine
+from sizing.report.parts.said import assumed
 from sizing.specs.gpu import Gpu
-from sizing.specs.units import GIGA, MICRO
+from sizing.specs.units import GIGA, MICRO, TERA
 from sizing.specs.values import KIND_OF_EVIDENCE
 from sizing.specs.workload import Workload
 
-NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
 # Settings of the engine that its memory depends on, besides its memory fraction.
 OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num_seqs", "max_num_batched_tokens")
-REQUESTS_OF_USER = "requests per user per day"
-UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
-
+MOST_NAMED = 3  # GPU types left out
 LEFT_OUT = "left out of the workload"  # what it states of its own model, where an option names another
 PRECISION = "precision"  # a format that a GPU cannot multiply
-CLOSED_LOOP = (
-    "random arrivals, whose TTFT is shorter than that of your runs in a closed loop: their clients send in waves"
-)
 
 
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     """Yield the source of the architecture, the notes of its reader, and the notes on the model's name."""
     model = question.service.model
-    yield Assumption("model architecture", model.name, "", "datasheet", model.source)
-    for note in (*model.notes, *notes):
-        yield taken("note on the model", note, model.source)
-    for left in question.origin.left_out:
-        yield taken(LEFT_OUT, left, "the model that is asked for, as if it were asked for alone")
+    yield assumed("architecture", model)
+    yield from (assumed("note on the model", model, note=note) for note in (*model.notes, *notes))
+    yield from (assumed("left out", left=left) for left in question.origin.left_out)
     if model.pooled:
-        head = f"none: {question.service.task} pools states, its own matrix of labels is not counted"
-        yield taken("output head", head, "as asked")
+        yield assumed("no head", task=question.service.task)
     yield from of_optimisations(question)
 
 
 def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet, model, serving = chosen.gpu_type.gpu.datasheet, question.service.model, question.service.serving
-    yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
+    sources = "; ".join(sheet.sources)
+    yield assumed("visible memory", sheet.memory, sources=sources)
     offloaded, stated = chosen.service.serving.cpu_offload_gb, serving.cpu_offload_gb
     if offloaded is not None and offloaded != stated:
-        capped = f"the weights of all layers of a GPU stay in host memory, fewer than the stated {stated:g} GiB"
-        yield Assumption(capped, round(offloaded, 2), "GiB", "derived", "an engine offloads until no layer is left")
-    graphs = 0.0 if serving.enforce_eager else serving.cuda_graphs_gib
-    given = {**dict(serving), "cuda_graphs": graphs}
+        yield assumed("offloaded", stated=stated, value=round(offloaded, 2))
+    given = {**dict(serving), "cuda_graphs": 0.0 if serving.enforce_eager else serving.cuda_graphs_gib}
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
-    if model.unstretched == question.service.max_model_len != serving.max_model_len:
-        yield _of_setting(question, chosen, "unstretched_default")._replace(
-            what="longest sequence, the engine's own for LongRoPE; --max-model-len has more",
-            value=question.service.max_model_len,
-            unit="tokens",
-        )
+    if model.unstretched == (longest := question.service.max_model_len) != serving.max_model_len:
+        yield _of_setting(question, chosen, "unstretched_default", "unstretched", value=longest)
     for name in (fraction, *OF_MEMORY):
-        if given.get(name) is None:
-            yield _of_sequences(question, chosen) if name == "max_num_seqs" else _of_setting(question, chosen, name)
+        if given.get(name) is not None:
+            continue
+        if name == "max_num_seqs" and (own := lowered_from(chosen)) is not None:
+            by_pages, value = chosen.settings.states.rule == "pages", chosen.settings.max_num_seqs
+            yield _of_setting(question, chosen, "states", "lowered sequences", by_pages=by_pages, own=own, value=value)
+        else:
+            yield _of_setting(question, chosen, name)
     kept = "compressed" if sparse_class(model) == "compressed" else "states"
     if kept == "compressed" or has_states(model):
         yield _of_setting(question, chosen, kept)
-    if chosen.memory.warm_up_gib:
-        outside = settings.source_of(*_where(question, chosen), "graphs_in_budget")
-        what = "missing outside the memory fraction for CUDA graphs and the sampler's warm-up, which may fail at start"
-        yield Assumption(what, round(chosen.memory.warm_up_gib, 2), "GiB", "derived", outside.source)
-    for note in chosen.plan.notes:
-        yield Assumption(PRECISION, note, "", "derived", "; ".join(sheet.sources))
+    if gib := chosen.memory.warm_up_gib:
+        yield _of_setting(question, chosen, "graphs_in_budget", "warm-up", value=round(gib, 2))
+    yield from (assumed("format", note=note, sources=sources) for note in chosen.plan.notes)
 
 
-def _of_sequences(question: Question, chosen: Replica) -> Assumption:
-    """The number of sequences: the engine's own, or the smaller number of recurrent states in the cache."""
-    default, own = _of_setting(question, chosen, "max_num_seqs"), lowered_from(chosen)
-    if own is None:
-        return default
-    row, by_pages = settings.source_of(*_where(question, chosen), "states"), chosen.settings.states.rule == "pages"
-    held = "with which it is sure to start" if by_pages else "as many as its pool of them holds"
-    what = f"{default.what}, {held}: recurrent states allow no more; the engine's own is {own:,}"
-    return Assumption(what, chosen.settings.max_num_seqs, "", "derived", row.source)
-
-
-def _where(question: Question, chosen: Replica) -> tuple[Engine, str, settings.SettingsConditions]:
-    """(engine, version, conditions) that select rows of the engine's profile."""
+def _of_setting(question: Question, chosen: Replica, name: str, key: str = "setting", **own: object) -> Assumption:
+    """A row of the engine's profile as the assumption `key`."""
     service = question.service
-    return service.engine, service.engine_version, conditions_of(service, chosen.gpu_type.gpu, chosen.layout)
-
-
-def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
-    row = settings.source_of(*_where(question, chosen), name)
-    value = row.value
-    shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-    unit = "GiB" if name == "non_torch_gib" else ""
-    what = f"{question.service.engine.name} {question.service.engine_version} {name}"
-    return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
+    conditions = conditions_of(service, chosen.gpu_type.gpu, chosen.layout)
+    row = settings.source_of(service.engine, service.engine_version, conditions, name)
+    value = ", ".join(f"{k} {v}" for k, v in row.value.items()) if isinstance(row.value, dict) else row.value
+    stated = {"value": value, "unit": "GiB" if name == "non_torch_gib" else "", "known": KIND_OF_EVIDENCE[row.evidence]}
+    version = service.engine_version
+    return assumed(key, row, **{**stated, "engine": service.engine.name, "version": version, "name": name, **own})
 
 
 def of_answer(best: Answer | None, question: Question) -> Iterator[Assumption]:
@@ -121,12 +91,8 @@ def of_answer(best: Answer | None, question: Question) -> Iterator[Assumption]:
         yield from of_replica(question, pool.replica, pool.load.kernels)
         yield from of_limits(question)
         for each in of_planning(question, pool.replica):
-            gpu = pool.replica.gpu_type.name
-            yield (
-                each._replace(note=f"{gpu}, {each.note}" if each.note else gpu)
-                if several and each.what == "price"
-                else each
-            )
+            notes = filter(None, (pool.replica.gpu_type.name, each.note))
+            yield each._replace(note=", ".join(notes)) if several and each.what == "price" else each
 
 
 def of_replica(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
@@ -145,33 +111,24 @@ def of_steps(
     """
     sheet = chosen.gpu_type.gpu.datasheet
     sources = "; ".join(sheet.sources)
-    yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
+    yield assumed("bandwidth", sheet.memory, sources=sources)
     for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
-        yield Assumption(f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources)
+        yield assumed("peak", precision=precision, value=kernels.peak(precision) / TERA, sources=sources)
     choices = kernels.choices(every_operation(kernels.shard) if timed is None else timed)
-    for (operation, wanted), choice in choices.items():
-        row = choice.row
-        had = getattr(row, "precision", "")
-        label = f"{operation} efficiency" + (f", {had}" if had else "")
-        if had and had != wanted:
-            label += f" in place of {wanted}"
-        if choice.borrowed_from:
-            yield taken(label, f"borrowed from {choice.borrowed_from}", row.source)
-        else:
-            yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
+    for (operation, asked), choice in choices.items():
+        had = getattr(choice.row, "precision", "")
+        key, wanted = "borrowed kernel" if choice.borrowed_from else "kernel", asked if had and had != asked else None
+        own = {"operation": operation, "borrowed_from": choice.borrowed_from}
+        yield assumed(key, choice.row, had=had, wanted=wanted, **own)
     if chosen.layout.gpus > sheet.island_gpus:
         _, bytes_per_s, alpha_s = kernels.links.inter_node_link()
-        each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
-        yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
+        yield assumed("network", kernels.assumptions, gb_per_s=bytes_per_s / GIGA, alpha_us=alpha_s / MICRO)
     yield from _of_layout(question, chosen)
-    small = kernels.assumptions.small_kernels
-    yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
+    yield assumed("small kernels", kernels.assumptions.small_kernels)
     yield _of_setting(question, chosen, "host")
     by = kernels.correction
     if (by.decode, by.prefill) != (1.0, 1.0):
-        factors = f"decode x {by.decode:g}, prefill x {by.prefill:g}"
-        of = f"medians of {by.groups} groups of published runs like it, each judged by the others: {by.source}"
-        yield Assumption("correction of step times", factors, "", "measured", of)
+        yield assumed("correction", by)
     yield from _of_own_runs(chosen.gpu_type.gpu, question.service.engine.title, question.service.engine_version)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
@@ -184,32 +141,27 @@ def _of_own_runs(gpu: Gpu, title: str, version: str) -> Iterator[Assumption]:
     own = gpu.own_runs
     if own is None:
         return
-    factors = f"compute x {own.compute:.3g}, bandwidth x {own.bandwidth:.3g}, {own.step_us:+.3g} us a step, {own.sequence_us:+.3g} us a sequence"
-    of = f"{own.points} own runs of {own.engine} {own.engine_version}, {own.settings}: {own.source}, {own.date}"
-    yield Assumption("own runs", factors, "", "measured", of)
+    yield assumed("own runs", own)
     if own.closed_loop:
-        yield taken("arrivals of own runs", CLOSED_LOOP, own.source)
+        yield assumed("arrivals of own runs", own)
     if (other := own.other_version(title, version)) is not None:
-        yield taken("own runs of another version", other, own.source)
+        yield assumed("own runs of another version", own, other=other)
 
 
 def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the assumptions on experts and caches shared between ranks."""
-    layout, serving = chosen.layout, question.service.serving
-    if layout.ep > 1 and is_moe(question.service.model):
-        what = "load of the busiest expert rank over the mean"
-        stated, random = serving.expert_imbalance, ("that of random routing", "sizing.operation.busiest")
-        yield taken(what, *(random if stated is None else (stated, "as asked")))
-    if is_moe(question.service.model) and serving.all2all_backend is not None:
-        ranks = layout.token_ranks > 1
+    layout, serving, moe = chosen.layout, question.service.serving, is_moe(question.service.model)
+    if layout.ep > 1 and moe:
+        stated = serving.expert_imbalance
+        yield assumed("random routing" if stated is None else "stated routing", value=stated)
+    ranks = layout.token_ranks > 1
+    if moe and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (ranks and serving.all2all_backend == "allgather")
-        why = "experts are cut by width, so tokens are gathered" if ranks else "attention is on one rank"
-        yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
-    elif layout.token_ranks > 1 and is_moe(question.service.model):
+        yield assumed("backend", used=used, ranks=ranks)
+    elif ranks and moe:
         yield _of_setting(question, chosen, "all2all_backend")
     if layout.dp > 1:
-        spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
-        yield taken(f"the {layout.dp} attention groups of a replica", spread, "sizing.engine.deploy")
+        yield assumed("attention groups", layout)
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
             yield _of_setting(question, chosen, name)
@@ -218,46 +170,35 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
 def of_limits(question: Question) -> Iterator[Assumption]:
     """Yield the limits on ITL that do not apply because an output has one token."""
     if question.service.osl == 1 and question.target.limits.itl is not None:
-        yield NO_ITL
+        yield assumed("no ITL")
 
 
 def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the assumptions on planning, and the price."""
-    defaults, workload = question.origin.defaults, question.origin.workload
-    target = question.target
+    defaults, workload, target = question.origin.defaults, question.origin.workload, question.target
     if target.amount is not None and target.concurrency is None and not target.offline:
-        stated = "as asked" if workload.planning.max_utilisation is not None else defaults.source
-        yield taken("highest stable utilisation", target.max_utilisation, stated)
-        yield taken("arrivals", "Poisson", "open loop: requests come at random times")
+        source = "as asked" if workload.planning.max_utilisation is not None else defaults.source
+        yield assumed("utilisation", value=target.max_utilisation, source=source)
+        yield assumed("open loop")
     if target.concurrency is not None:
-        grouped, why = "all requests start together and stay grouped", "requests in flight that wait for each other"
-        yield taken("arrivals", grouped, f"closed loop: {why}")
+        yield assumed("closed loop")
     demand, turns = workload.demand, workload.optimisations.prefix
     stated_s = (demand and demand.think_time_s, turns and turns.think_time_s)
     if target.think_time_s > 0 and all(seconds is None for seconds in stated_s):
-        yield Assumption("think time", target.think_time_s, "s", "assumed", defaults.source)
+        yield assumed("think time", defaults, value=target.think_time_s)
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:
-            yield taken(name.replace("_", " "), getattr(defaults, name), defaults.source)
-    shape = question.origin.demanded.shape if question.origin.demanded is not None else None
-    if shape is not None:
-        yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
-    for field, span in workload.uncertain.items():
-        middle = f"the middle of {span.low:g} to {span.high:g}"
-        yield taken(field, middle, "a range, as asked; llmsize plan --uncertain draws from it")
-    if chosen.gpu_type.usd_per_gpu_hour is not None:
-        price = chosen.gpu_type.usd_per_gpu_hour
+            yield assumed("habit", defaults, what=name.replace("_", " "), value=getattr(defaults, name))
+    if (found := question.origin.demanded) is not None and found.shape is not None:
+        yield assumed("load by hour", found.shape)
+    yield from (assumed("range", span, field=field) for field, span in workload.uncertain.items())
+    gpu_type, of = chosen.gpu_type, chosen.gpu_type.price_providers
+    if gpu_type.usd_per_gpu_hour is not None:
         # A list price on a date, or a stated one: the price paid depends on contract, region and term.
-        source, among = chosen.gpu_type.price_source or "", of_providers(chosen.gpu_type.price_providers)
-        yield Assumption("price", price, "$ per GPU-hour", "assumed", source, among)
+        yield assumed("price", gpu_type, source=gpu_type.price_source or "", several=(of or 0) > 1, one=of in (0, 1))
     if unsold := question.origin.unsold:
-        names = ", ".join(unsold[:MOST_NAMED]) + (f" and {len(unsold) - MOST_NAMED} more" * (len(unsold) > MOST_NAMED))
-        yield taken(UNSOLD, names, f"{question.origin.prices.provider} offers none")
-
-
-def of_providers(count: int | None) -> str:
-    """Write how many providers a price is the median of; empty for another price."""
-    return "" if count is None else f"median of {count}" if count > 1 else "the only provider known"
+        more = len(unsold) - MOST_NAMED if len(unsold) > MOST_NAMED else None
+        yield assumed("unsold", question.origin.prices, names=unsold[:MOST_NAMED], more=more)
 
 
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
@@ -265,11 +206,9 @@ def _habits_assumed(workload: Workload) -> tuple[str, ...]:
 
     Tasks for vectors or scores, and offline work, have users only if the demand states daily active users or a mean rate.
     """
-    demand, planning = workload.demand, workload.planning
+    demand, planning, offline = workload.demand, workload.planning, workload.mode == "offline"
     by_demand = demand is not None and demand.kind in ("daily_active_users", "mean_requests_per_s")
-    if (workload.pooled or workload.mode == "offline") and not by_demand:
-        return ()
-    if not comes_of_users(demand, planning, offline=workload.mode == "offline"):
+    if ((workload.pooled or offline) and not by_demand) or not comes_of_users(demand, planning, offline=offline):
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
@@ -282,121 +221,37 @@ def shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
         yield from (entry for entry in lists[0] if all(entry in other for other in rest))
 
 
-HIT, ACCEPTANCE = "hit", "acceptance"
-
-
-def _drafted(stated: Any) -> str:
-    """Write what speculative decoding drafts, and how often a drafted token is accepted."""
-    tokens, rates = stated.get("tokens"), stated.get("by_depth") or ()
-    by = f"{stated['method']} ({stated['model']})" if "model" in stated else stated["method"]
-    drafts = f"speculative decoding by {by}" + (f" drafts {plural(tokens, 'token')}" if tokens else "")
-    if rates:
-        return f"{drafts}, accepted in {', '.join(map(percent, rates))} of cases by their place"
-    return drafts + (f", each accepted in {percent(stated[ACCEPTANCE])} of cases" if ACCEPTANCE in stated else "")
-
-
-def _found_in_cache(stated: Any) -> str:
-    """Write the part of a prompt that is found in the prefix cache, or the turns of a conversation."""
-    hit, shared, distinct = (stated.get(name) for name in (HIT, "shared_tokens", "distinct"))
-    turns, think_s, routing = (stated.get(name) for name in ("turns", "think_time_s", "routing"))
-    return ", ".join(
-        [
-            *([f"{percent(hit)} of each prompt is found in the prefix cache"] if isinstance(hit, float) else []),
-            *([f"{shared:,} tokens at the start of prompts are shared"] if shared else []),
-            *([f"{distinct:,} different ones"] if distinct else []),
-            *([f"conversations of {plural(turns, 'turn')}"] if turns else []),
-            *([f"{number(think_s)} s between turns"] if think_s else []),
-            *([f"{routing} routing"] if routing else []),
-        ]
-    )
-
-
-def _adapters(stated: Any) -> str:
-    experts = ", on experts too" if stated.get("experts") else ""
-    return f"{plural(stated['slots'], 'LoRA adapter')} of rank {stated['rank']}{experts}"
-
-
-def _images(stated: Any) -> str:
-    size = f"{stated['width']:,} x {stated['height']:,} pixels (width x height)"
-    return f"each request has {plural(stated['count'], 'image')} of {size}"
-
-
-def _offloaded(stated: Any) -> str:
-    speed = f", read at {number(stated['gb_per_s'])} GB/s" if "gb_per_s" in stated else ""
-    return f"{percent(stated[HIT])} of each prompt is found in host memory{speed}"
-
-
-WRITERS: dict[str, Callable[[Any], str]] = {  # by the key of an optimisation
-    "speculative": _drafted,
-    "sparsity": "{} sparse weights".format,
-    "prefix": _found_in_cache,
-    "lora": _adapters,
-    "images": _images,
-    "kv_offload": _offloaded,
-}
-
-
 def of_optimisations(question: Question) -> Iterator[Assumption]:
     """Yield the assumptions of the chosen optimisations."""
     extras, model = question.service.extras, question.service.model
     if (spoken := extras.speculation) is not None:
-        known = KIND_OF_EVIDENCE[spoken.evidence]
         alike = len(set(spoken.acceptance)) == 1
         each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
-        yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
+        yield assumed("acceptance", spoken, value=each_of, known=KIND_OF_EVIDENCE[spoken.evidence])
         if spoken.draft is not None and spoken.draft.of_checkpoint and model.mtp is not None:
-            yield Assumption(model.mtp.field, model.mtp.modules, "", "datasheet", model.source)
-        yield taken("speculative decoding needs", spoken.needs, "as asked")
-        each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
-        yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
+            yield assumed("mtp", model.mtp, source=model.source)
+        yield assumed("drafting needs", spoken)
+        yield assumed("drafted", spoken)
     if (facts := extras.sparsity) is not None:
-        rate = 1 + facts.reached * (facts.rate - 1)
-        yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
-    cached = extras.cached
-    if cached.conversation is not None:
-        yield from _of_turns(cached)
+        yield assumed("pruned", facts, value=1 + facts.reached * (facts.rate - 1))
+    cached, talk = extras.cached, extras.cached.conversation
+    if talk is not None:
+        yield assumed("turns", talk)
+        yield assumed("next turn", cached, several=cached.engines > 1)
+        yield assumed("idle conversations" if cached.think_time_s is None else "histories kept", cached)
     elif cached.hit:
-        kept = f", of the {percent(cached.kept)} of prefixes that fit" if cached.kept < 1 else ""
-        yield taken("share of a prompt in the prefix cache", cached.hit, f"as asked{kept}")
+        yield assumed("prefix hit", cached, kept_share=cached.kept if cached.kept < 1 else None)
     if cached.shared_tokens:
-        amount = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
-        of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
-        why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
-        yield taken("shared prefixes", amount + of, f"as asked; {why}")
+        of = cached.prefixes if cached.distinct < cached.prefixes else None
+        yield assumed("shared prefixes", cached, of=of)
     if cached.restored:
-        yield taken("share of a prompt restored from host memory", cached.restored, "as asked")
-    if (adapters := extras.adapters) is not None:
-        where = ", each routed expert too" if adapters.experts else " but routed experts"
-        amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer{where}"
-        yield taken("LoRA adapters on the GPU", amount, adapters.facts.source)
+        yield assumed("restored", cached)
+    if extras.adapters is not None:
+        yield assumed("adapters", extras.adapters)
     if (encoder := extras.encoder) is not None:
-        source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
-        stated = "the model's config states none: it must be one that takes images"
-        if model.vision_parameters:
-            stated = "in place of the model's own, whose weights are counted"
-        value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
-        yield Assumption("image encoder", value, "", known, source)
-        yield Assumption("tokens of a request's images", encoder.tokens, "", known, source)
-
-
-def _of_turns(cached: Cached) -> Iterator[Assumption]:
-    """Yield the assumptions on conversations: equally frequent turns, answers of mean length, and cache hits."""
-    conversation = cached.conversation
-    assert conversation is not None
-    each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
-    yield taken("turns of a conversation", each, "as asked")
-    where = "on the replica that has its cache"
-    if not cached.affinity:
-        where = f"on any of {cached.engines:,} at random" if cached.engines > 1 else "on the only replica"
-    yield taken("the next turn comes", where, "as asked (routing)")
-    if cached.think_time_s is None:
-        yield taken("caches of idle conversations", "all kept", "no think time was stated")
-    else:
-        yield Assumption(
-            "histories kept between turns", cached.kept, "", "derived",
-            "room over need: exact for think times without memory whose ended talks go first; least recently used caches keep "
-            "less where all think times are alike",
-        )  # fmt: skip
+        known, counted = KIND_OF_EVIDENCE[encoder.evidence], bool(model.vision_parameters)
+        yield assumed("image encoder", encoder, known=known, counted=counted)
+        yield assumed("image tokens", encoder, known=known)
 
 
 BESIDE = {"lora": "LoRA adapters", "speculative": "draft", "images": "image encoder"}  # memory that counts as weights

@@ -17,6 +17,7 @@ from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import screen
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, LATENCY_QUANTITIES, WEIGHTS_GIB
+from sizing.report.parts.said import derived
 from sizing.specs.bands import (
     Band,
     BandMetric,
@@ -41,11 +42,6 @@ TITLES: dict[BandMetric, str] = {
 }
 STATISTICS = Statistics._fields  # one class for all: too few percentiles were published for classes of their own
 ALL_LOGS = "engine logs of all kinds, as too few are like this"
-AT_DEMAND = (
-    "measured / predicted, each run at the load that it has under the demand or the rate shown: 8 in 10 of similar runs"
-)
-NO_LOWER = "; no lower than the range of a lone request"
-FAR_OFF = "How far off published runs are"  # the heading of bands
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
 
@@ -185,22 +181,15 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     found = shelf.only(Bands)
     classes = {(n.metric, n.situation, n.likely): n for n in numbers if n.value is not None}
     for (metric, situation, likely_), number in classes.items():
-        what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"
-        band = number.band()
-        unit, source = "times the prediction" if band else "", found.source
-        if band is None:
-            value, formula = "none", "measured / predicted"
-            inputs = f"nothing published of {', '.join(_word(*each) for each in situation.named().items())}"
+        own = {"title": TITLES[metric], "alone": situation.load == "solo", "source": found.source}
+        if (band := number.band()) is None:
+            named = [_word(*each) for each in situation.named().items()]
+            yield derived("no band", "none", named=named, **own)
         elif band in situation.own:
-            value, formula = f"{band.low:g} to {band.high:g}", "measured / predicted, each run left out: 8 in 10"
-            inputs, source = f"{band.n:,} own runs", "the GPU's profile"
+            yield derived("own band", f"{band.low:g} to {band.high:g}", band, **own)
         else:
-            value, formula = f"{band.low:.3g} to {band.high:.3g}", "measured / predicted: the range of about 8 in 10"
-            if likely_ is not None:
-                formula = AT_DEMAND + (NO_LOWER if number.least else "")
-            groups = f"{band.groups:,} groups (source, model, GPU): {_class(band, situation)}"
-            inputs = f"{band.n:,} published measurements of {groups}"
-        yield Explanation(what, value, unit, "measured", formula, inputs, source, FAR_OFF)
+            own |= {"likely": likely_, "least": number.least, "class": _class(band, situation)}
+            yield derived("band", f"{band.low:.3g} to {band.high:.3g}", band, **own)
 
 
 def _class(band: Band, situation: Situation) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.formats.view import Assumption, filled, taken
+from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.report.parts.limiting import at_limit, limit_words, unmet
+from sizing.report.parts.said import assumed
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
@@ -246,18 +247,13 @@ def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """The assumption on prompts that contain earlier answers: the decode pool made their KV cache."""
     if question.service.extras.cached.conversation is None:
         return ()
-    return (taken("caches of earlier answers", "back in the prefill pool by the next turn", facts.source),)
+    return (assumed("caches of answers", facts),)
 
 
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     """The assumptions on the transfer."""
-    way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
-    return (
-        taken("cache handed over", way, facts.source),
-        taken("first token", "out when its cache has arrived", facts.source),
-        taken("each GPU's link between pools", "its own, one prompt after another", facts.source),
-        taken("error band of pools", "none: published measurements serve as one", facts.source),
-    )
+    keys = ("hand-over", "first token", "link of pools", "band of pools")
+    return tuple(assumed(key, facts) for key in keys)
 
 
 def transfer_words(found: TransferSummary) -> str:

@@ -15,7 +15,7 @@ from sizing.question import demand as demands
 from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
-from sizing.report.parts.assumptions import WRITERS
+from sizing.report.parts.said import optimised_words
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
 
@@ -392,7 +392,7 @@ def formats_in_words(inputs: Inputs | LayoutInputs) -> str:
 
 def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
     """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
-    text = "; ".join(WRITERS[name](stated) for name, stated in inputs.optimisations.items() if name in WRITERS)
+    text = "; ".join(filter(None, (optimised_words(*each) for each in inputs.optimisations.items())))
     kept = inputs.prefixes_kept
     if kept is not None and kept < 1:
         text += f"; sized for {percent(kept)} of these hits, since not all prefixes fit beside the requests"

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
-from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
+from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd
 from sizing.model.memory import MemoryUse, over_gib, used_gib
-from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, UNSOLD, beside_weights
+from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
+from sizing.report.parts.said import asked_for
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 
@@ -40,31 +41,8 @@ ASSUMED, PRECISION_LAST = 9, 12  # the ranks among spare lines of what is assume
 MOST_LINES = 3  # for each of: alternatives, refusals
 MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
-PRICE, SERVER_PRICE = "price", "server, price"
-SERVER_HOSTING, SERVER_LICENCE = "server, hosting", "server, licence"
-IMAGE_ENCODER = "image encoder"
-ASKABLE = {  # assumptions that a user could have stated, by the names of options
-    "think time": "think time {} s",
-    "requests per user per day": "{} requests/user/day",
-    "active hours": "{} h/day",
-    "peak to mean": "peak {} x mean",
-    PRICE: "{} per GPU-hour",
-    UNSOLD: "without {}: the provider sells none",
-    SERVER_PRICE: "{} a server",
-    "server, network share": "{} more for the network",
-    "server, depreciation years": "written off over {} years",
-    "server, interest rate": "{} interest",
-    SERVER_HOSTING: "hosting {} a year",
-    "server, usd per kwh": "electricity ${}/kWh",
-    "server, staff share": "{} of a person",
-    SERVER_LICENCE: "licence {} a GPU",
-    "server, uptime": "{} uptime",
-    "own runs of another version": "own runs of {}",
-    "arrivals of own runs": "{}",
-}
+PRICE, IMAGE_ENCODER = "price", "image encoder"
 HABITS = ("requests per user per day", "active hours", "peak to mean")
-MONEY = (SERVER_PRICE, SERVER_HOSTING, SERVER_LICENCE)  # of a server, written in $; its shares in %
-SHARES = ("server, network share", "server, interest rate", "server, staff share", "server, uptime")
 BORROWED, STATED = "borrowed", "as stated in"
 NEXT = "--verbose shows the rest"
 EXPLAINS = "--explain derives it"
@@ -397,8 +375,8 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
         yield Line(note, "Precision", spare=PRECISION_LAST)
     if left := dict.fromkeys(str(a.value) for a in assumptions if a.what == LEFT_OUT):
         yield Line("; ".join(left), "Left out")
-    askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
-    said = dict.fromkeys(ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable)
+    askable = [a for a in assumptions if a.kind == KINDS[0] and not a.source.startswith(STATED)]
+    said = dict.fromkeys(filter(None, map(asked_for, askable)))
     borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
     encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]
     kernels = len(borrowed) - len(encoders)
@@ -409,14 +387,6 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:
         yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
-
-
-def _value(a: Assumption) -> str:
-    if isinstance(a.value, str):
-        return a.value
-    if a.what in SHARES:
-        return percent(a.value)
-    return money(a.value) if a.what == PRICE else rounded_usd(a.value) if a.what in MONEY else stated(a.value)
 
 
 def following(text: str = NEXT, *detailed: str) -> Line:

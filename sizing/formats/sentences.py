@@ -1,0 +1,130 @@
+"""Sentences from templates, which are rows of data files: figures by name and form, and parts that only some figures need.
+
+`{gpus:*GPU}` writes a value in a form; `[; {why}]` is left out where its value is None or empty, `[{simulated?}...]` where it is
+not true, `[{simulated!}...]` where it is true. A separator at the start of a sentence is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizing.formats.words import (
+    duration,
+    gib,
+    milliseconds,
+    money,
+    number,
+    number_down,
+    percent,
+    plural,
+    rounded_usd,
+    stated,
+)
+
+TOKENS = re.compile(r"\{([\w.]+)([?!]?)(?::([^{}]*))?\}|([][])")
+FORMS: dict[str, Callable[[Any], str]] = {
+    "": lambda value: number(value) if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value),
+    "ms": milliseconds,
+    "$": money,
+    "$3": rounded_usd,
+    "%": percent,
+    "gib": gib,
+    "4": lambda value: number(value, 4),
+    "raw": str,
+    "stated": stated,
+    "down": number_down,
+    "time": duration,
+    "capitals": lambda value: str(value).upper(),
+}
+NOUN = "*"  # before the noun that a form counts
+UNSAID = (None, "", ())
+
+
+class Field(NamedTuple):
+    """A figure of a template: the path of its value, whether it only tests it (`?` that it is true, `!` that it is not), its form."""
+
+    path: str
+    tests: str
+    form: str
+
+
+Parts = tuple["str | Field | Parts", ...]
+
+
+@cache
+def _parts(template: str) -> Parts:
+    return tuple(_split(template, TOKENS.finditer(template), [0]))
+
+
+def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Iterator[str | Field | Parts]:
+    """Yield the parts of a template up to the bracket that closes them; `at` is the end of what was read."""
+    for token in tokens:
+        yield template[at[0] : token.start()]
+        at[0] = token.end()
+        path, tests, form, bracket = token.groups()
+        if bracket == "]":
+            return
+        yield tuple(_split(template, tokens, at)) if bracket else Field(path, tests, form or "")
+    yield template[at[0] :]
+
+
+def sentence(template: str, *sources: object, **own: object) -> str:
+    """Fill a template; a value comes from `own`, else from the first of `sources` that has it (a mapping has all names)."""
+    return _filled(_parts(template), sources, own)[0].lstrip(",; ")
+
+
+def value_of(path: str, sources: Iterable[object], own: Mapping[str, object]) -> object:
+    """The value at a path such as `memory.weights_gib`; None beyond a None. Raises AttributeError where no source has it."""
+    name, *steps = path.split(".")
+    found = own[name] if name in own else _found(name, sources)
+    for step in steps:
+        found = found.get(step) if isinstance(found, Mapping) else None if found is None else getattr(found, step)
+    return found
+
+
+def _found(name: str, sources: Iterable[object]) -> object:
+    for source in sources:
+        if isinstance(source, Mapping):
+            return source.get(name)
+        if hasattr(source, name) and not callable(getattr(source, name)):
+            return getattr(source, name)
+    raise AttributeError(f"{name}: no source has it")
+
+
+def _filled(parts: Parts, sources: tuple[object, ...], own: Mapping[str, object]) -> tuple[str, bool]:
+    """The text of parts, and whether each of their own figures is there."""
+    text, whole = "", True
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+        elif isinstance(part, Field):
+            value = value_of(part.path, sources, own)
+            said = bool(value) == (part.tests == "?") if part.tests else value not in UNSAID
+            whole, text = whole and said, text if part.tests else text + written(value, part.form)
+        else:
+            inner, kept = _filled(part, sources, own)
+            text += inner if kept else ""
+    return text, whole
+
+
+def written(value: Any, form: str) -> str:
+    """A value in a form: a name of `FORMS`, a noun to count, or a format of Python; of several values each, with commas."""
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return ", ".join(written(each, form) for each in value)
+    if value is None:
+        return number(None)
+    if form.startswith(NOUN):
+        return plural(value, form.removeprefix(NOUN))
+    return FORMS[form](value) if form in FORMS else format(value, form)
+
+
+@cache
+def rows(file: Path) -> Mapping[str, Mapping[str, str]]:
+    """The rows of a data file of templates by their `key`."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return {row["key"]: row for row in csv.DictReader(lines)}
