@@ -454,14 +454,14 @@ def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
         measured = tuple(latencies(run.requests))
         end = max([*times, *(mark.x for series in measured for mark in series.marks)], default=1.0)
 
-        def line(name: str, values: Iterable[float], style: int, times: Sequence[float] = times) -> Series:
+        def drawn(name: str, values: Iterable[float], style: int, times: Sequence[float] = times) -> Series:
             return Series(name, tuple(map(Mark, times, values)), style, look="line")
 
         state = (
-            line("running", (sample.running for sample in run.samples), 0),
-            line("queued", (sample.queued for sample in run.samples), 6),
+            drawn("running", (sample.running for sample in run.samples), 0),
+            drawn("queued", (sample.queued for sample in run.samples), 6),
         )
-        cache = line("cache", (100 * sample.cache for sample in run.samples), 3)
+        cache = drawn("cache", (100 * sample.cache for sample in run.samples), 3)
         title = f"{policy}: {run.completed:,} of {run.arrived:,} requests in {run.duration_s:,.4g} s"
         cache_figure = Figure("", "cache held (%)", (cache,), logarithmic="", span=(0, end), top=100)
         yield Figure("", "requests on a replica", state, logarithmic="", title=title, span=(0, end), right=cache_figure)
