@@ -368,7 +368,7 @@ class EngineSettings(Spec):
     one_expert_kernel: Flag = False
     quick_experts: QuickExperts | None = None
     shared_expert_tokens: NonNegativeInt = 0
-    qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
+    qk_norm_kernels: NormKernels = NormKernels.model_construct(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     vector_attention: VectorAttention | None = None

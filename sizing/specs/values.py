@@ -17,14 +17,28 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_number, parse_share
 
 
+class Bounds(NamedTuple):
+    """The constraint of a strict number or text, already in pydantic's own form: a `Field` is translated at each use."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    min_length: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: type, _: object) -> dict[str, Any]:
+        """The schema of a `source` (bool, int, float, str) within the bounds."""
+        stated = {name: end for name, end in self._asdict().items() if end is not None}
+        return {"type": source.__name__, "strict": True, **stated}
+
+
 def within(least: float, most: float, words: str | None = None) -> object:
     """The constraint of a strict number from `least` to `most`; in faults `words` say what is allowed."""
-    return Field(ge=least, le=most, strict=True, description=words)
+    return Field(ge=least, le=most, strict=True, description=words) if words else Bounds(ge=least, le=most)
 
 
-def above(least: float, most: float) -> object:
+def above(least: float, most: float) -> Bounds:
     """The constraint of a strict number above `least`, at most `most`."""
-    return Field(gt=least, le=most, strict=True)
+    return Bounds(gt=least, le=most)
 
 
 # Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
@@ -36,8 +50,8 @@ PositiveInt = Annotated[int, above(0, int(MOST))]
 NonNegativeInt = Annotated[int, within(0, int(MOST))]
 MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
 GroupSize = Annotated[int, above(0, MOST_GROUP)]
-Text = Annotated[str, Field(min_length=1, strict=True)]
-Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Bounds(min_length=1)]
+Flag = Annotated[bool, Bounds()]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
 KIND_OF_EVIDENCE: dict[str, Kind] = {

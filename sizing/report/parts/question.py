@@ -314,7 +314,9 @@ def is_rate(demand: DemandInputs) -> bool:
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """The engine settings that matter for the answer: as stated, else the defaults of the engine version."""
-    asked = question.service.serving.model_dump()
+    stated = dict(question.service.serving)  # a dump of the whole would first build a serialiser
+    images = question.service.serving.limit_mm_per_prompt
+    asked = stated | {"limit_mm_per_prompt": images and images.model_dump()}
     if chosen is None:
         return asked
     return {
