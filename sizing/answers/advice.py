@@ -6,7 +6,7 @@ Each is found by the search with that one change, has at least even odds where s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sizing.answers.answer import (
@@ -15,6 +15,7 @@ from sizing.answers.answer import (
     NearlyIdle,
     OtherAnswer,
     Outcome,
+    Pool,
     Relaxation,
     Suggestion,
     layout_of,
@@ -95,21 +96,21 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
 
     def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
         """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
-        fewer = [each.pool for each in _fewer(loads, at(seconds), best.gpus)]
+        fewer = _fewer(loads, at(seconds), best.gpus)
         sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
         found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
     loosest_s = limit.seconds * RULES.most_relaxed
-    loads = _loads(_fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus))
+    loads = [pool.load for pool in _fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus)]
     if not loads:
         return None
     low, high, able = 1.0, RULES.most_relaxed, loads
     while high / low > RULES.threshold_step:
         middle = math.sqrt(low * high)
         # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-        fewer = _loads(_fewer(able, at(limit.seconds * middle), best.gpus))
+        fewer = [pool.load for pool in _fewer(able, at(limit.seconds * middle), best.gpus)]
         low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
     seconds = legible(limit.seconds * high)
     size = confirmed_at(loads, seconds, at(loosest_s))
@@ -144,7 +145,7 @@ def beyond(outcome: Outcome) -> Beyond | None:
     if found is None:
         return None
     capacity = found.pool.capacity
-    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus, RULES.most_relaxed)
+    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus)
 
 
 def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
@@ -154,10 +155,6 @@ def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
     from sizing.answers.verify import verify
 
     return verify(outcome, data, tries=RULES.tries)
-
-
-def _loads(answers: Iterable[Answer]) -> tuple[Timed, ...]:
-    return tuple(answer.pool.load for answer in answers)
 
 
 def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed, ...]:
@@ -186,9 +183,9 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     return (*found, *(load for load in timed(again, Timing(data)) if isinstance(load, Timed)))
 
 
-def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:
+def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> list[Pool]:
     """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
-    return tuple(answer for answer in outcome_over(loads, question).answers if answer.gpus < gpus)
+    return [answer.pool for answer in outcome_over(loads, question).answers if answer.gpus < gpus]
 
 
 def legible(value: float) -> float:
@@ -234,15 +231,10 @@ def suggestions(
     for of_what, change, question in (*changes, *_looser(outcome)):
         best = answered(question)
         if best is not None and best.gpus <= fewest.get(of_what, math.inf) * RULES.still_looser:
-            found.append(_suggestion(change, best)._replace(looser=of_what in fewest))
+            found.append(Suggestion.of(change, best)._replace(looser=of_what in fewest))
             fewest[of_what] = best.gpus
-    types = [_suggestion(change, best) for change, best in _of_other_types(outcome, answered, others)]
+    types = [Suggestion.of(change, best) for change, best in _of_other_types(outcome, answered, others)]
     return (*types, *found)
-
-
-def _suggestion(change: str, best: Answer) -> Suggestion:
-    replica = best.pool.replica
-    return Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout))
 
 
 def _of_other_types(
@@ -276,11 +268,9 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
     if any(entry.reason == "token_budget" for entry in outcome.refusals):
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
         yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
-    if request.target.max_utilisation < RULES.stable_utilisation:
-        yield (
-            f"--max-utilisation {RULES.stable_utilisation:g}",
-            request.with_(max_utilisation=RULES.stable_utilisation),
-        )
+    stable = RULES.stable_utilisation
+    if request.target.max_utilisation < stable:
+        yield f"--max-utilisation {stable:g}", request.with_(max_utilisation=stable)
     stored, formats = request.service.model.quantisation, shelf.only(Formats)
     for name in narrower(stored.bits or stored_as(stored.precision, formats).bits, formats):
         if name not in request.space.precisions:

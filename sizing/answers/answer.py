@@ -263,7 +263,6 @@ class Beyond(NamedTuple):
     binding: str
     requests_per_s: float
     gpus: int
-    times: float
 
 
 class NearlyIdle(NamedTuple):
@@ -295,6 +294,12 @@ class Suggestion(NamedTuple):
     gpu: str
     layout: str
     looser: bool = False
+
+    @classmethod
+    def of(cls, change: str, found: Answer) -> Suggestion:
+        """A change, with the answer that it leads to."""
+        replica = found.pool.replica
+        return cls(change, found.gpus, replica.gpu_type.name, str(replica.layout))
 
 
 class ConfidentAnswer(NamedTuple):

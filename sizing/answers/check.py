@@ -84,15 +84,9 @@ def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
     verdict = judged(size, of) if simulate else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
-    return Held(
-        of,
-        holds,
-        answer=sized,
-        most_requests_per_s=sized.most_requests_per_s,
-        utilisation=_used(sized.pool, replicas, of),
-        needed=sized if holds else answer(of, data, simulated=simulate, sure=False).answer,
-        verified=None if verdict is None else holds,
-    )
+    needed = sized if holds else answer(of, data, simulated=simulate, sure=False).answer
+    used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
+    return Held(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
 
 def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> Held:
@@ -100,21 +94,16 @@ def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: t
 
     `asked` has the confidence and whether it simulates.
     """
-    runs, (confidence, simulate) = data.runs, asked
-    if runs is None:
+    confidence, simulate = asked
+    if data.runs is None:
         return result
     assert found.best is not None
     (sure,) = surely([Confirmed(found, found)], Steps.of(data, simulated=simulate), confidence)
-    size = result.answer or _deployed(found.best.pool, replicas, result.most_requests_per_s)
-    said = Said(size, result.question.with_(confidence=Confidence(confidence, runs)), sure)
-    return replace(result, sure=sizes_said([said], runs)[0], surely=sure)
-
-
-def _deployed(pool: Pool, replicas: int, most: float | None) -> Answer:
-    """The replicas that run, which serve at most `most` requests/s together, whatever the load of `pool`."""
-    served = pool.capacity.requests_per_s * replicas
-    capacity = pool.capacity if most is None else pool.capacity.times(most / served)
-    return Answer((replace(pool, count=replicas, capacity=capacity),))
+    pool, most, size = found.best.pool, result.most_requests_per_s, result.answer
+    if size is None:  # the replicas that run serve at most `most` requests/s together, whatever the load of `pool`
+        times = 1.0 if most is None else most / (pool.capacity.requests_per_s * replicas)
+        size = Answer((replace(pool, count=replicas, capacity=pool.capacity.times(times)),))
+    return replace(result, sure=_said(size, result.question, data, confidence, sure), surely=sure)
 
 
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
@@ -145,14 +134,13 @@ def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
 
 def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> Held:
     """Check a demand against the confirmed capacity: a demand within it keeps the limits, a larger one does not."""
-    most, amount = at_most.requests_per_s, question.target.amount
-    assert amount is not None
+    most = at_most.requests_per_s
     lowered = most < pool.capacity.requests_per_s * replicas * (1 - ROUNDING_SLACK)
     binding = (_nearest(at_most, question.target.limits) if lowered else None) or pool.capacity.binding
     capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas, binding=binding)
     pool = replace(pool, capacity=capacity)
     count = wanted(question, pool.replica, capacity)
-    used = amount / most * (1 - ROUNDING_SLACK)
+    used = _used(pool, replicas, question)
     if count > replicas:
         needed = Answer((with_count(pool, count, question, data),))
         short = Held(question, False, None, "capacity", None, most, used, needed)
@@ -205,14 +193,16 @@ def _of_pools(question: Question, data: Data, simulate: bool, confidence: float)
         return short if needed is None else _short_pools(short, needed, data, simulate, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
     held = Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
-    return replace(held, sure=_said_of_pools(best, question, data, confidence))
+    return replace(held, sure=_said(best, question, data, confidence))
 
 
-def _said_of_pools(pair: Answer, question: Question, data: Data, confidence: float) -> ConfidentSize | None:
-    """What published runs say of separate pools: why they say nothing."""
+def _said(
+    size: Answer, question: Question, data: Data, confidence: float, sure: Answer | None = None
+) -> ConfidentSize | None:
+    """What published runs say of a size; of separate pools, why they say nothing."""
     if data.runs is None:
         return None
-    said = Said(pair, question.with_(confidence=Confidence(confidence, data.runs)), None)
+    said = Said(size, question.with_(confidence=Confidence(confidence, data.runs)), sure)
     return sizes_said([said], data.runs)[0]
 
 
@@ -231,7 +221,7 @@ def _short_pools(short: Held, needed: Answer, data: Data, simulate: bool, confid
         most = best.most_requests_per_s
         used, binding = rate / most, best.tightest.ended_by
         short = replace(short, most_requests_per_s=most, utilisation=used, binding=binding)
-    short = replace(short, sure=_said_of_pools(best or needed, question, data, confidence))
+    short = replace(short, sure=_said(best or needed, question, data, confidence))
     unlimited = question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0)
     pair = answer(unlimited, data, simulated=False).answer
     over = simulated(pair, question) if pair is not None and simulate else pair

@@ -127,12 +127,9 @@ def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[Confide
 
 def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
     question, confidence = said.question, said.confidence
-    if question.target.amount is None:
-        return ConfidentSize(None, confidence, 0, None, "no demand to size for")
-    if found is None:
-        return ConfidentSize(None, confidence, 0, None, NONE_SEPARATE)
-    if isinstance(found, str):
-        return ConfidentSize(None, confidence, 0, None, found)
+    found = "no demand to size for" if question.target.amount is None else found or NONE_SEPARATE
+    if isinstance(found, str) or question.target.amount is None:
+        return ConfidentSize(None, confidence, 0, None, str(found))
     margin, pool = found.of(confidence), said.answer.pool
     kept = found.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
     if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
@@ -263,19 +260,9 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
     if found.any_gpu:
         del own_class["architecture"]
-    return tuple(
-        Band(
-            metric=metric,
-            low=min(1.0, low),
-            high=max(1.0, high),
-            n=len(found.weights),
-            groups=found.groups,
-            **own_class,
-        )
-        for metric in TIMES
-        if metric in ends
-        for low, high in (ends[metric],)
-    )
+    of_runs_ = {**own_class, "n": len(found.weights), "groups": found.groups}
+    each = ((metric, *ends[metric]) for metric in TIMES if metric in ends)
+    return tuple(Band(metric=metric, low=min(1.0, low), high=max(1.0, high), **of_runs_) for metric, low, high in each)
 
 
 def _of_latencies(

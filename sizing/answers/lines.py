@@ -260,21 +260,12 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
         return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
     point = evaluate(load.curves, load.batching, np.array([*within.values()]))
-    names: list[str] = [name for name in LATENCIES if load.batching.osl > 1 or name != "itl"]
-    samples = {
-        n: LoadSample(
-            n,
-            {
-                str(name): {key: float(values[i]) for key, values in getattr(point, f"{name}_s").items()}
-                for name in names
-            },
-            float(point.requests_per_s[i]),
-            float(point.decoding[i]),
-            cache_used=min(1.0, n / holds),
-            waiting=0.0,
-        )
-        for i, n in enumerate(within)
-    }
+    seconds = {str(name): getattr(point, f"{name}_s") for name in LATENCIES if load.batching.osl > 1 or name != "itl"}
+    samples = {}
+    for i, n in enumerate(within):
+        latencies_s = {name: {key: float(of[i]) for key, of in each.items()} for name, each in seconds.items()}
+        rate, held = float(point.requests_per_s[i]), float(point.decoding[i])
+        samples[n] = LoadSample(n, latencies_s, rate, held, cache_used=min(1.0, n / holds), waiting=0.0)
     return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
 
 
@@ -372,12 +363,11 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
             found.append((share, size))
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
     layout, service = best.pool.replica.layout, question.service
-    samples = [(_of_replica(size, service.osl), size.requests_per_s / size.pool.count) for _, size in found]
-    points = [point_of(sample, layout.gpus, rate * service.output_tokens) for sample, rate in samples]
-    points = [
-        judged(point, limits)._replace(chosen=size is best) for point, (_, size) in zip(points, found, strict=True)
-    ]
-    line = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus)
+    line, points = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus), []
+    for _, size in found:
+        sample = _of_replica(size, service.osl)
+        point = point_of(sample, layout.gpus, (sample.requests_per_s or 0.0) * service.output_tokens)
+        points.append(judged(point, limits)._replace(chosen=size is best))
     return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
 
 
@@ -439,11 +429,8 @@ def _bands(
     load = {"concurrency": held} if arrivals == "closed" else {"requests_per_s": found.requests_per_s}
     (timed,), asked = line.parts, question if of_answer is not None else question.with_(**load)
     by_runs = of_answer or _by_runs(timed, asked)
-    situation, bands = (
-        asked.service.situation(timed.replica.gpu_type.gpu, region(found.concurrency)),
-        shelf.only(Bands).bands,
-    )
-    alone = situation._replace(mode="served", load="solo")
+    situation = asked.service.situation(timed.replica.gpu_type.gpu, region(found.concurrency))
+    alone, bands = situation._replace(mode="served", load="solo"), shelf.only(Bands).bands
     e2e = by_runs.get("e2e") or find(bands, "e2e", situation)
     if arrivals == "closed" and e2e is not None:  # the rate is a result, by Little's law
         by_rate = {"metric": "throughput", "low": 1 / e2e.high, "high": 1 / e2e.low}

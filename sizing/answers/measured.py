@@ -17,7 +17,7 @@ from sizing.catalog.shelf import only
 from sizing.evidence.notes import NoteFacts, facts_of, weights_of
 from sizing.evidence.rows import cache_over_predicted, layout_of
 from sizing.model.architecture import Layout
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Precision
@@ -84,10 +84,8 @@ def measured(
     rows = load_measured(file)
     modes = modes or (CLOSED if any(row.mode in CLOSED for row in rows) else EVERY_LOAD)
     taken = [row for row in rows if row.mode in modes]
-    if without := [row.id for row in taken if row.mode in CLOSED and row.concurrency is None][:MOST_LISTED]:
-        raise InputError(
-            [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]
-        )
+    without = [row.id for row in taken if row.mode in CLOSED and row.concurrency is None][:MOST_LISTED]
+    raise_any(Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without)
     if not taken:
         allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
         allowed += "; or that send them at a rate, as with --request-rate" if "open_loop" in modes else ""
@@ -104,7 +102,7 @@ def measured(
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         message = f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}"
         raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
-    isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
+    isl, osl = (round(sum(float(getattr(row, name)) for row in taken) / len(taken)) for name in ("isl", "osl"))
     return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(_with_load(taken, file), file))
 
 
@@ -178,10 +176,6 @@ def _shapes(rows: Iterable[MeasuredRow]) -> list[MeasuredRow]:
     return found
 
 
-def _mean(rows: Sequence[MeasuredRow], name: str) -> float:
-    return sum(float(getattr(row, name)) for row in rows) / len(rows)
-
-
 @cache
 def model_key(name: str) -> str:
     """The key of a model: its id in the catalogue, else its name in lower case."""
@@ -223,17 +217,12 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
         found.setdefault(line, []).append(_point(row, facts, gpus, replicas))
         if row.kv_cache_tokens is not None:
             printed[line] = row
-    if faults:
-        raise InputError(faults[:MOST_LISTED])
-    with_points = [
-        _with_cache(
-            replace(line, points=tuple(sorted(points, key=lambda each: each.concurrency))), printed.get(line), file
-        )
-        for line, points in found.items()
-    ]
-    return tuple(
-        sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
-    )
+    raise_any(faults[:MOST_LISTED])
+    drawn = []
+    for line in sorted(found, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout))):
+        points = sorted(found[line], key=lambda each: each.concurrency)
+        drawn.append(_with_cache(replace(line, points=tuple(points)), printed.get(line), file))
+    return tuple(drawn)
 
 
 def _replicas_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int, int]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.engine.simulation import Run
+from sizing.formats.view import filled
 from sizing.question.question import Question
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import MILLI, Statistics
@@ -43,33 +44,18 @@ class LoadSample(NamedTuple):
         return cls(in_flight, {}, None)
 
 
-def past_first(requests_per_s: float, latencies_s: Latencies) -> float:
-    """The mean number of requests past their first token, by Little's law."""
-    return requests_per_s * (latencies_s["e2e"]["mean"] - latencies_s["ttft"]["mean"])
-
-
-def sample_of(served: Run, in_flight: float) -> LoadSample:
-    """The figures of a simulated load of one replica."""
-    return LoadSample(
-        in_flight,
-        served.latencies_s,
-        served.requests_per_s,
-        past_first(served.requests_per_s, served.latencies_s),
-        served.cache_max,
-        served.queue_mean,
-        served.preemptions,
-    )
+def sample_of(served: Run, in_flight: float, share: float = 1.0) -> LoadSample:
+    """The figures of a simulated load of one replica; or of pools, of whose load a `share` was simulated."""
+    found, rate = served.latencies_s, served.requests_per_s / share
+    decoding = rate * (found["e2e"]["mean"] - found["ttft"]["mean"])  # past their first token, by Little's law
+    return LoadSample(in_flight, found, rate, decoding, served.cache_max, served.queue_mean / share, served.preemptions)
 
 
 def sample_at(answer: Answer, osl: int, in_flight: float | None = None) -> LoadSample:
     """The figures of an answer at its own load; without ITL where an output has one token."""
-    names: list[str] = [name for name in LATENCIES if osl > 1 or name != "itl"]
-    latencies_s = {name: answer.latency_s(name) for name in names}
-    decode = answer.decode
-    decoding = decode.point.decoding * decode.count
-    return LoadSample(
-        answer.in_flight if in_flight is None else in_flight, latencies_s, answer.requests_per_s, decoding
-    )
+    latencies_s = {str(name): answer.latency_s(name) for name in LATENCIES if osl > 1 or name != "itl"}
+    held = answer.in_flight if in_flight is None else in_flight
+    return LoadSample(held, latencies_s, answer.requests_per_s, answer.decode.point.decoding * answer.decode.count)
 
 
 class Percentiles(NamedTuple):
@@ -142,32 +128,24 @@ def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
 
 def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
     """The figures of a load that do not depend on the kind of deployment, on `gpus` GPUs."""
-    means = {name: sample.latencies_s.get(name, {}).get("mean") for name in LATENCIES}
-    ttft_ms, itl_ms, e2e_ms = (None if mean is None else mean / MILLI for mean in means.values())
+    latency_ms = Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in LATENCIES))
     rate, tokens = sample.requests_per_s, output_tokens_per_s
-    return CurvePoint(
+    return filled(
+        CurvePoint,
+        {f"{name}_ms": of.mean for name, of in latency_ms._asdict().items()},
+        sample,
+        CurvePoint._field_defaults,
+        dict.fromkeys(CurvePoint._fields),  # the rest is not known of every load
         concurrency=sample.in_flight,
-        ttft_ms=ttft_ms,
-        itl_ms=itl_ms,
-        e2e_ms=e2e_ms,
-        x_ms=None,
-        requests_per_s=rate,
         requests_per_s_per_gpu=None if rate is None else rate / gpus,
         requests_per_s_per_8_gpus=None if rate is None else rate / gpus * GPUS_COMPARED,
         output_tokens_per_s_per_gpu=None if tokens is None else tokens / gpus,
         output_tokens_per_s_per_user=None if tokens is None else tokens / sample.in_flight,
-        mbu=None,
-        mfu=None,
         kv_cache_utilisation=sample.cache_used,
-        memory_used_gib=None,
-        waiting=sample.waiting,
-        beyond_slots=None,
-        cache_full=None,
         limits_met={},
         feasible=True,
-        latency_ms=Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in LATENCIES)),
+        latency_ms=latency_ms,
         bands={},
-        heaviest=sample.heaviest,
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from sizing.answers import pools
 from sizing.answers.answer import Answer
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
-from sizing.answers.points import LoadSample, past_first, sample_at
+from sizing.answers.points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
@@ -170,16 +170,7 @@ class PairJob(NamedTuple):
         if not whole.completed or not whole.stable:
             return LoadSample.unknown(self.in_flight)
         *_, share = part_of(pair.prefill.count, pair.decode.count)
-        rate = whole.requests_per_s / share
-        return LoadSample(
-            self.in_flight,
-            whole.latencies_s,
-            rate,
-            past_first(rate, whole.latencies_s),
-            decode.cache_max,
-            whole.queue_mean / share,
-            whole.preemptions,
-        )
+        return sample_of(whole, self.in_flight, share)._replace(cache_used=decode.cache_max)
 
 
 def jobs(drawn: Pair, question: Question, grid: Grid) -> list[PairJob]:

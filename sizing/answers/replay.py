@@ -29,14 +29,10 @@ from sizing.specs.errors import InputError
 from sizing.specs.workload import Metric
 
 MINUTE_S = 60.0
-BEFORE_S, AFTER_S = (
-    180.0,
-    60.0,
-)  # replayed before and after the minute: longer than most answers take, so that the load is steady
+# Replayed before and after the minute: longer than most answers take, so that the load is steady.
+BEFORE_S, AFTER_S = 180.0, 60.0
 MOST_REPLAYS = 12  # the most sizes of a layout to replay until one keeps the limits, each larger than the last
-MOST_AT_ONCE = (
-    2.0  # the largest growth factor after a replay: waits under overload say little about the missing capacity
-)
+MOST_AT_ONCE = 2.0  # the largest growth after a replay: waits under overload say little about the missing capacity
 SEED = 0
 QUEUE = "utilisation"  # what binds where a size without a latency beyond its limit does not hold
 NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for random arrivals
@@ -85,15 +81,8 @@ class BusiestMinute:
         first, last = np.searchsorted(arrival, (self.start_s - BEFORE_S, end_s + AFTER_S))
         rows = self.rows[first:last].copy()
         rows[:, 0] -= rows[0, 0]
-        lengths = Lengths(1.0), Lengths(1.0)
-        return Traffic(
-            *lengths,
-            len(rows),
-            trace=Planned.of_rows(rows),
-            warm_up=int(self.start - first),
-            cool_down=int(last - self.end),
-            seed=SEED,
-        )
+        ends = {"warm_up": int(self.start - first), "cool_down": int(last - self.end)}  # not measured
+        return Traffic(Lengths(1.0), Lengths(1.0), len(rows), trace=Planned.of_rows(rows), seed=SEED, **ends)
 
 
 def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
@@ -236,9 +225,7 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
     size, question = answers[0], outcome.question
     found = replace(outcome, answers=answers, passed=True, **{**NOT_REPLAYED, "relaxation": relaxation})
     if found.answer is None:
-        replica = size.pool.replica
-        larger = Suggestion(advice.LARGER_BUDGET, size.gpus, replica.gpu_type.name, str(replica.layout))
-        return replace(found, suggestions=(larger,))
+        return replace(found, suggestions=(Suggestion.of(advice.LARGER_BUDGET, size),))
     if outcome.sure is None:
         return found
     surely = _surely(size, question, data)

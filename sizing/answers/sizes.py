@@ -16,7 +16,7 @@ from sizing.answers.answer import Answer, Pool
 from sizing.answers.search import at_share, replicas, with_count
 from sizing.catalog import shelf
 from sizing.engine.simulation import Run
-from sizing.question.question import Question, SeparatePools
+from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, highest_stable, most_of, point_at_rate
 from sizing.specs.data import Data, Verification
 from sizing.specs.errors import UntimedError
@@ -138,7 +138,7 @@ class TriedSizes:
             self._onward(self.high)
             return True
         if self.first.separate:
-            following = _following_pair(verdict.measured, self.question, self.data)
+            following = (_larger if self._scales else _lighter)(verdict.measured, self.question, self.data)
             if following is not None:
                 self.reachable = self.next = following
             return following is not None and self.tries < RULES.tries_of_a_layout
@@ -232,14 +232,6 @@ class TriedSizes:
 # --- pairs of pools ---------------------------------------------------------------------------------------------------
 
 
-def _following_pair(failed: Answer, question: Question, data: Data) -> Answer | None:
-    """The pair to try after one that failed; None where no other is allowed."""
-    asked = question.space.pools
-    assert asked is not None
-    scales = question.target.requests_per_s is not None
-    return (_larger if scales else _lighter)(failed, question, data, asked)
-
-
 def next_size(pool: Pool, run: Run, question: Question) -> int:
     """The replicas to try next, from the closed form corrected by the simulation; at least one more.
 
@@ -250,13 +242,15 @@ def next_size(pool: Pool, run: Run, question: Question) -> int:
     return pool.count + max(1, (needed - pool.count) // 2)
 
 
-def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer | None:
+def _larger(pair: Answer, question: Question, data: Data) -> Answer | None:
     """The pair with the replicas that the closed form, corrected by the simulation, gives; None where they are fixed.
 
     Where the pair outgrows its node, KV caches go over the network.
     """
     from sizing.answers.pools import fits_node, joined, phase_requests, with_counts
 
+    asked = question.space.pools
+    assert asked is not None and pair.transfer is not None
     phases = phase_requests(question, asked, None)
     more = lacking(pair, question)
     runs = _runs_of_phases(pair)
@@ -267,7 +261,6 @@ def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) 
     if any(grows and fixed is not None for grows, fixed in zip(more, asked.given, strict=True)):
         return None
     grown = with_counts(pair, counts, phases, data)
-    assert pair.transfer is not None
     if not pair.transfer.link.within_node or fits_node(grown):
         return grown
     try:
@@ -287,10 +280,11 @@ def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
     )
 
 
-def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer:
+def _lighter(pair: Answer, question: Question, data: Data) -> Answer:
     from sizing.answers.pools import phase_requests, with_counts
 
-    at = question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
+    asked, at = question.space.pools, question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
+    assert asked is not None
     return with_counts(pair, [pool.count for pool in pair.pools], phase_requests(at, asked, None), data)
 
 

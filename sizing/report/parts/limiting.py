@@ -225,16 +225,12 @@ def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]
 
     Where nothing was suggested, it is the best answer with the fewest pipeline stages, as the answer without a budget.
     """
-
-    def of(answer: Answer) -> Suggestion:
-        replica = answer.pool.replica
-        return Suggestion(LARGER_BUDGET, answer.gpus, replica.gpu_type.name, str(replica.layout))
-
+    sizes = {Suggestion.of(LARGER_BUDGET, each)[2:]: each for each in reversed(outcome.answers)}
     for size in outcome.suggestions:
         if size.change == LARGER_BUDGET:
-            return size, next((each for each in outcome.answers if of(each)[2:] == size[2:]), best)
+            return size, sizes.get(size[2:], best)
     flat = min(outcome.answers, key=lambda each: each.decode.replica.layout.pp, default=best)
-    return of(flat), flat
+    return Suggestion.of(LARGER_BUDGET, flat), flat
 
 
 def _less(best: Answer, size: Suggestion) -> str:
