@@ -25,6 +25,7 @@ from sizing.answers.verify import lengths_of, simulated, steady
 from sizing.catalog import shelf
 from sizing.engine.deployment import Deployment, deployment_of
 from sizing.engine.simulation import ROUNDS, Traffic, simulate
+from sizing.formats.words import joined
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools
@@ -234,11 +235,6 @@ def predicted(
         parts=parts,
         pools=pools,
     )
-
-
-def joined(names: Iterable[str]) -> str:
-    """Join the distinct names with a plus."""
-    return " + ".join(dict.fromkeys(names))
 
 
 # --- what a load does ----------------------------------------------------------------------------------------------------

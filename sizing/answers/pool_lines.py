@@ -17,11 +17,12 @@ import numpy as np
 
 from sizing.answers import pools
 from sizing.answers.answer import Answer
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, predicted
 from sizing.answers.points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
+from sizing.formats.words import joined
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.batching import Point
 from sizing.replica.capacity import highest_stable, points_at_rates

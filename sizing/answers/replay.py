@@ -81,8 +81,8 @@ class BusiestMinute:
         first, last = np.searchsorted(arrival, (self.start_s - BEFORE_S, end_s + AFTER_S))
         rows = self.rows[first:last].copy()
         rows[:, 0] -= rows[0, 0]
-        ends = {"warm_up": int(self.start - first), "cool_down": int(last - self.end)}  # not measured
-        return Traffic(Lengths(1.0), Lengths(1.0), len(rows), trace=Planned.of_rows(rows), seed=SEED, **ends)
+        sent = Traffic(Lengths(1.0), Lengths(1.0), len(rows), trace=Planned.of_rows(rows), seed=SEED)
+        return replace(sent, warm_up=int(self.start - first), cool_down=int(last - self.end))
 
 
 def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:

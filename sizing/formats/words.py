@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import ROUND_FLOOR, Context
 from typing import TypeGuard
 
@@ -96,6 +96,11 @@ def gib(value: float) -> str:
     if not is_figure(value):
         return NOTHING
     return f"{value:,.1f}" if abs(value) >= 9.995 else f"{value:,.2f}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Write the distinct names with a plus between them."""
+    return " + ".join(dict.fromkeys(names))
 
 
 def plural(count: float, noun: str) -> str:

@@ -124,9 +124,9 @@ def api_usd_per_1k_requests(usd_per_million_in: float, usd_per_million_out: floa
     return REQUESTS * (usd_per_million_in * isl + usd_per_million_out * osl) / TOKENS
 
 
-def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
-    """$ per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6."""
-    return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * TOKENS
+def usd_per_million_tokens(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
+    """$ per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6; None without a price."""
+    return None if usd_per_hour is None else usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * TOKENS
 
 
 def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:

@@ -25,7 +25,7 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import money, number, percent, plural
+from sizing.formats.words import joined, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, evidence, pools, quantities
@@ -63,7 +63,7 @@ from sizing.report.parts.question import (
     of_replica,
     replica_lines,
 )
-from sizing.report.parts.screen import DIM, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.report.parts.screen import DIM, NEXT, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Aim, latency_name
@@ -166,12 +166,32 @@ class Compare(NamedTuple):
 
 def candidate(outcome: Outcome, replaced: int | None = None) -> CompareCandidate:
     """A candidate from its outcome; it replaces `replaced` GPUs."""
-    best, found = outcome.answer, _unserved(outcome)
+    best, question, nothing = outcome.answer, outcome.question, _unserved(outcome)
     if best is None:
-        return found
-    return _served(found, outcome, best)._replace(
+        return nothing
+    most, headroom = best.most_requests_per_s, best.most_requests_per_s / best.requests_per_s - 1
+    of_pools = {"concurrency": best.in_flight, "max_requests_per_s": most, "headroom": max(0.0, headroom)}
+    return filled(
+        CompareCandidate,
+        evidence.by_runs(outcome),
+        best,
+        of_pools if best.separate else load_figures(best, outcome),
+        figures_by_name(best, question),
+        nothing,
+        gpu=nothing.gpu,
+        weight_precision=best.decode.replica.plan.weight_format,
+        pools=pools.shapes(best) if best.separate else None,
+        feasible=True,
         gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
+        bands={} if best.separate else dict(_bands(best, outcome)),
+        price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
+        price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
+        verified=outcome.tries > 0,
         assumed=sum(entry.kind == "assumed" for entry in _rests_on(outcome)),
+        borrowed_kernels=any(pool.load.borrows for pool in best.pools),
+        notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
+        fewer=fewer(outcome, best),
+        queue=queue_of(best, outcome) or None,
     )
 
 
@@ -185,37 +205,13 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
     question, gpu_types = outcome.question, _gpu_types(outcome)
     limit, reason = pools.limit_and_reason(outcome)
     return CompareCandidate(
-        gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
+        gpu=joined(gpu_type.name for gpu_type in gpu_types),
         gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
         weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
         limited=limited_statistics(outcome.answer, question),
         limit=limit,
         reason=reason,
         disaggregated=question.space.pools is not None,
-    )
-
-
-def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
-    question = outcome.question
-    return filled(
-        CompareCandidate,
-        evidence.by_runs(outcome),
-        best,
-        _load_of_pools(best) if best.separate else load_figures(best, outcome),
-        figures_by_name(best, question),
-        candidate,
-        gpu=candidate.gpu,
-        weight_precision=best.decode.replica.plan.weight_format,
-        pools=pools.shapes(best) if best.separate else None,
-        feasible=True,
-        bands={} if best.separate else dict(_bands(best, outcome)),
-        price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
-        price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
-        verified=outcome.tries > 0,
-        borrowed_kernels=any(pool.load.borrows for pool in best.pools),
-        notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
-        fewer=fewer(outcome, best),
-        queue=queue_of(best, outcome) or None,
     )
 
 
@@ -230,12 +226,6 @@ def _common(values: Iterable[str | None]) -> str | None:
     """The common value of all values; None if they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _load_of_pools(best: Answer) -> dict[str, float]:
-    """Requests in flight by Little's law, the most requests/s within the limits, and the headroom up to these."""
-    most, headroom = best.most_requests_per_s, best.most_requests_per_s / best.requests_per_s - 1
-    return {"concurrency": best.in_flight, "max_requests_per_s": most, "headroom": max(0.0, headroom)}
 
 
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
@@ -287,7 +277,6 @@ def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces:
 
 
 MOST_SHOWN = 10  # candidates on a screen
-REST = "--verbose: the rest"
 LESS = " with a layout that needs less"
 FP8_LAST = 12  # a short screen leaves it out after all other spare lines
 
@@ -374,7 +363,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
-            following("; ".join((*helped, REST)), *helped) if helped else following(),
+            following("; ".join((*helped, NEXT)), *helped),
         )
     )
 

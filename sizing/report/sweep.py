@@ -75,9 +75,7 @@ class SweepRow(NamedTuple):
     at_limits: dict[str, float | None]
 
 
-OWN = ("varied", "feasible", "sizes", "limit", "detail", "at_limits")
 FIGURES = flat_names(SweepRow)[1:-1]
-NUMBERS = tuple(name for name in SweepRow._fields if name not in OWN)  # null for an infeasible combination
 
 
 class Percentile(NamedTuple):
@@ -119,17 +117,18 @@ class Sweep(NamedTuple):
 def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -> SweepRow:
     """The row of a combination from its outcome, with the latencies in the percentiles `named`."""
     best, question, sure, (limit, reason) = outcome.answer, outcome.question, outcome.sure, limit_and_reason(outcome)
+    nothing = _unserved(varied, limit, reason or "", named)
     if best is None:
-        return _unserved(varied, limit, reason or "", named)
-    own = {"varied": varied, "feasible": True, "limit": limit, "detail": ""}
+        return nothing
     return filled(
         SweepRow,
         figures_by_name(best, question),
+        nothing,
+        feasible=True,
         pools=shape(best) if question.space.pools else None,
         gpus_sure=sure and sure.gpus,
         chance=sure and sure.chance,
         at_limits={each.column: mean_ms(best, f"{each.latency}_ms", question, each.statistic) for each in named},
-        **own,
     )
 
 
@@ -139,9 +138,8 @@ def row_of_faults(varied: dict[str, Any], error: InputError, named: Sequence[Per
 
 
 def _unserved(varied: dict[str, Any], limit: str, detail: str, named: Sequence[Percentile]) -> SweepRow:
-    nothing: dict[str, Any] = {**dict.fromkeys(NUMBERS), "sizes": NoSizes()}
-    at_limits = dict.fromkeys(each.column for each in named)
-    return SweepRow(varied, False, **nothing, limit=limit, detail=detail, at_limits=at_limits)
+    own = {"varied": varied, "feasible": False, "sizes": NoSizes(), "limit": limit, "detail": detail}
+    return filled(SweepRow, own, dict.fromkeys(SweepRow._fields), at_limits={each.column: None for each in named})
 
 
 def record(
@@ -199,10 +197,6 @@ def rows(record: Sweep) -> Rows:
     return Rows(tuple(record.rows[0]), [tuple(plain(list(row.values()))) for row in record.rows])
 
 
-def _stated(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else stated(value)
-
-
 def _shape(row: dict[str, Any]) -> str | None:
     if row["pools"] is not None:
         return str(row["pools"])
@@ -215,15 +209,10 @@ ANSWER = (
     quantities.GPU._replace(shown="differs"),
     quantities.WEIGHTS._replace(shown="differs"),
     in_words("layout", "layout", _shape, shown="always"),
-    *(
-        quantity._replace(shown="always")
-        for quantity in (
-            quantities.TTFT,
-            quantities.ITL,
-            quantities.REQUESTS_PER_S_PER_GPU._replace(heading="req/s per GPU"),
-            quantities.USD_PER_HOUR,
-        )
-    ),
+    quantities.TTFT._replace(shown="always"),
+    quantities.ITL._replace(shown="always"),
+    quantities.REQUESTS_PER_S_PER_GPU._replace(heading="req/s per GPU", shown="always"),
+    quantities.USD_PER_HOUR._replace(shown="always"),
     in_words("limit", "limit", lambda row: f"{'' if row['feasible'] else 'no: '}{limit_words(row['limit'])}"),
 )
 
@@ -245,7 +234,7 @@ def sections(record: Sweep) -> Iterator[Section]:
     how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
     yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
     varied = (
-        Quantity(_column(name), name, _stated, is_number=not isinstance(values[0], str), shown="always")
+        Quantity(_column(name), name, stated, is_number=not isinstance(values[0], str), shown="always")
         for name, values in record.varied.items()
     )
     answer = [column for each in ANSWER for column in _with_percentiles(each, record.rows[0])]

@@ -29,7 +29,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import Limited, figures_by_name
-from sizing.report.parts.quantities import ITL, TTFT, at_limit, of_task
+from sizing.report.parts.quantities import GPU, GPUS, ITL, TTFT, at_limit, of_task
 from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
 from sizing.report.parts.screen import NEXT, few, following, rests_on
 
@@ -201,12 +201,7 @@ def _summary(outcome: Outcome, question: Question) -> AnswerSummary | None:
     found = outcome.best
     if found is None:
         return None
-    return filled(
-        AnswerSummary,
-        found,
-        figures_by_name(found, question),
-        verified=outcome.verified is True,
-    )
+    return filled(AnswerSummary, figures_by_name(found, question), verified=outcome.verified is True)
 
 
 def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
@@ -218,7 +213,6 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
         yield filled(
             OptionReport,
             trial,
-            found,
             figures_by_name(found, question),
             name=tried.name,
             options=_spelled(trial.values(), flags),
@@ -254,8 +248,8 @@ def rows(record: WhatIfReport) -> Rows:
 
 COLUMNS = (
     in_words("name", "optimisation"),
-    in_words("gpu", "GPU"),
-    Quantity("gpus", "GPUs", "{:,}".format),
+    GPU,
+    GPUS,
     in_words("layout", "layout"),
     Quantity(MOST, "requests/s"),
     TTFT,
@@ -272,7 +266,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
     if best is not None and record.base is not None and record.feasible and (given := _conditions(record)):
-        lines.insert(0, Line(f"{_saving(best, record.base)}, {given}"))
+        lines.insert(0, Line(f"{_changed(best, record.base)}, {given}"))
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name, MOST: _most(answer)} for name, answer in _answers(record)]
     if answers:
@@ -361,14 +355,6 @@ def _changed(found: Together, base: AnswerSummary) -> str:
 def _most(found: AnswerSummary | OptionReport) -> float:
     """The most requests/s that all GPUs of an answer serve within the limits."""
     return found.max_requests_per_s_per_gpu * found.gpus
-
-
-def _saving(found: Together, base: AnswerSummary) -> str:
-    """Write the GPUs with and without a combination, and its options."""
-    if not found.gpus_saved or len(found.names) == 1:
-        return _changed(found, base)
-    every = "both" if len(found.names) == 2 else f"all {len(found.names)}"
-    return f"{plural(found.answer.gpus, 'GPU')} instead of {base.gpus:,} with {every}: {' + '.join(found.names)}"
 
 
 def _conditions(record: WhatIfReport) -> str:

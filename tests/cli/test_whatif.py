@@ -284,7 +284,7 @@ def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixtu
     headline, line = capsys.readouterr().out.split("--prefix-hit")[0].split("\n", 1)
     assert headline.startswith("fp8-weights: 2 GPUs instead of 3")
     line = " ".join(line.split())
-    assert " GPU instead of 3 with all " in line or " GPUs instead of 3 with all " in line, line
+    assert " GPU instead of 3, if " in line or " GPUs instead of 3, if " in line, line
     assert "if the share of a prompt found in cache is 0.5" in line
     plain = whatif(*RAG)["unconditional"]
     assert plain["names"] == ["fp8-weights"] and plain["gpus_saved"] == 1

@@ -29,7 +29,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, SizedFor, in_flight, line_name, shape
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
-from sizing.report.parts.question import lengths
+from sizing.report.parts.question import is_limited, lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
@@ -115,7 +115,6 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         *_setup(record),
         *_pools(record),
         *_pareto(record),
-        *_knee(record),
         *screen.few("Not drawn", refused, "line", 1),
     ]
     shows = screen.NEXT.replace("shows", "draws the curve and shows") if table is not None else screen.NEXT
@@ -129,7 +128,7 @@ def _verdict(record: CurveRecord) -> Facts:
         return Facts((screen.verdict(detail[0].upper() + detail[1:], good=False),))
     ((line, point),) = _points(record, "chosen")
     where = "" if line.pools is not None else " a replica"
-    within = "Every limit is kept" if any(record.limits.values()) else "No limit is set"
+    within = "Every limit is kept" if is_limited(record.limits) else "No limit is set"
     if _is_sized(record, line):
         assert record.sized is not None
         return _of_demand(record.sized, line, point, within)
@@ -334,15 +333,6 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
         if len(ends) < len(words):
             ends = (f"{len(ends)} of {plural(len(words), 'point')}: {ends[0]}", *ends[1:])
         yield from (line._replace(spare=1) for line in labelled(label, ends))
-
-
-def _knee(record: CurveRecord) -> Iterator[Line]:
-    """Yield the knee of the line that holds the chosen point."""
-    best = next((line for line, _ in _points(record, "chosen")), None)
-    for line, point in _points(record, "knee"):
-        if line is best:
-            where = f"{in_flight(point)} in flight, {number(point.requests_per_s_per_8_gpus)} {PER_8}"
-            yield Line(f"{where}: beyond, latency grows faster", "Knee", spare=6)
 
 
 def _between(record: CurveRecord) -> Iterator[str]:

@@ -346,25 +346,21 @@ def a_month(usd_per_hour: float | None) -> float | None:
 
 def cost_figures(best: Answer, question: Question) -> Cost:
     """The cost and the energy of an answer; of separate pools the price of a GPU is the mean of both."""
-    usd = best.usd_per_hour
-    pooled = question.service.model.pooled  # a pooling task counts prompt tokens
+    # A pooling task counts prompt tokens.
+    pooled, counted = question.service.model.pooled, "input" if question.service.model.pooled else "output"
     tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)
-    per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
-    energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
+    usd, kwh = (f"{unit}_per_million_{counted}_tokens" for unit in ("usd", "kwh"))
+    per_million = cost.usd_per_million_tokens(best.usd_per_hour, tokens_per_s)
     stated, found = question.origin.workload.demand, question.origin.demanded
-    by_users = stated is not None and stated.daily_active_users is not None
+    by_users = stated is not None and stated.daily_active_users is not None and not pooled
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
     sources = dict.fromkeys(pool.replica.gpu_type.price_source for pool in best.pools)
-    return Cost(
-        usd_per_hour=usd,
-        usd_per_million_output_tokens=None if pooled else per_million,
-        usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.usd_per_gpu_hour,
+    return filled(
+        Cost,
+        best,
+        {usd: per_million, kwh: cost.kwh_per_million_tokens(best.power_w, tokens_per_s)},
+        dict.fromkeys(Cost._fields),
+        usd_per_million_output_tokens_mean_load=at_mean,
         price_source=" ; ".join(source for source in sources if source) or None,
-        power_w=best.power_w,
-        kwh_per_million_output_tokens=None if pooled else energy,
-        usd_per_million_input_tokens=per_million if pooled else None,
-        kwh_per_million_input_tokens=energy if pooled else None,
-        usd_per_month=a_month(usd),
     )

@@ -14,7 +14,7 @@ from sizing.answers.answer import Answer, OtherAnswer, Outcome, Pool
 from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
-from sizing.formats.words import milliseconds, money, number, plural
+from sizing.formats.words import joined, milliseconds, money, number, plural
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
@@ -293,9 +293,9 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
     tokens_per_s, pooled = outputs_per_s + found.requests_per_s * question.service.isl, question.service.model.pooled
     usd = found.usd_per_hour
     return {
-        "gpu": _each(replica.gpu_type.name for replica in replicas),
-        "weight_precision": _each(replica.plan.weight_format for replica in replicas),
-        "kv_precision": _each(cache_format(replica) for replica in replicas),
+        "gpu": joined(replica.gpu_type.name for replica in replicas),
+        "weight_precision": joined(replica.plan.weight_format for replica in replicas),
+        "kv_precision": joined(cache_format(replica) for replica in replicas),
         "layout": shape(found),
         "replicas": None if whole is None else whole.count,
         "sizes": NoSizes() if whole is None else whole.replica.layout,
@@ -308,17 +308,11 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         "usd_per_hour": usd,
         "power_w": found.power_w,
         "usd_per_month": found.usd_per_month,
-        "usd_per_million_output_tokens": None
-        if usd is None or pooled
-        else cost.usd_per_million_tokens(usd, outputs_per_s),
-        "usd_per_million_tokens": None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s),
+        "usd_per_million_output_tokens": None if pooled else cost.usd_per_million_tokens(usd, outputs_per_s),
+        "usd_per_million_tokens": cost.usd_per_million_tokens(usd, tokens_per_s),
         "limited": limited_statistics(found, question),
         "kwh_per_million_output_tokens": None if pooled else cost.kwh_per_million_tokens(found.power_w, outputs_per_s),
     }
-
-
-def _each(names: Iterable[str]) -> str:
-    return " + ".join(dict.fromkeys(names))
 
 
 def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None) -> str:
