@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.engine.simulation import Run
-from sizing.formats.view import filled
 from sizing.question.question import Question
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import MILLI, Statistics
@@ -130,22 +129,23 @@ def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -
     """The figures of a load that do not depend on the kind of deployment, on `gpus` GPUs."""
     latency_ms = Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in LATENCIES))
     rate, tokens = sample.requests_per_s, output_tokens_per_s
-    return filled(
-        CurvePoint,
-        {f"{name}_ms": of.mean for name, of in latency_ms._asdict().items()},
-        sample,
-        CurvePoint._field_defaults,
-        dict.fromkeys(CurvePoint._fields),  # the rest is not known of every load
+    unknown: dict[str, Any] = dict.fromkeys(("x_ms", "mbu", "mfu", "memory_used_gib", "beyond_slots", "cache_full"))
+    return CurvePoint(
         concurrency=sample.in_flight,
+        **{f"{name}_ms": of.mean for name, of in latency_ms._asdict().items()},
+        requests_per_s=rate,
         requests_per_s_per_gpu=None if rate is None else rate / gpus,
         requests_per_s_per_8_gpus=None if rate is None else rate / gpus * GPUS_COMPARED,
         output_tokens_per_s_per_gpu=None if tokens is None else tokens / gpus,
         output_tokens_per_s_per_user=None if tokens is None else tokens / sample.in_flight,
         kv_cache_utilisation=sample.cache_used,
+        waiting=sample.waiting,
         limits_met={},
         feasible=True,
         latency_ms=latency_ms,
         bands={},
+        heaviest=sample.heaviest,
+        **unknown,  # of some kinds of deployment
     )
 
 
