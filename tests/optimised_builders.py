@@ -11,8 +11,8 @@ from sizing.model import memory, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
+from sizing.question.ask import extras_of
 from sizing.question.question import Question
-from sizing.question.served import extras_of
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica

@@ -41,7 +41,7 @@ from sizing.model.extras import NOTHING, Extras, acceptance_of
 from sizing.model.extras import cached as cached_prefixes
 from sizing.model.footprint import caches, weight_bytes
 from sizing.model.settings import Service
-from sizing.question.served import speculation
+from sizing.question.ask import speculation
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings

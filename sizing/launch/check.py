@@ -26,10 +26,10 @@ from sizing.launch.identity import Filled
 from sizing.launch.policy import needs_of, of_policy
 from sizing.launch.terms import layout_of
 from sizing.launch.verdict import Checked, CheckFinding, fills, finding
+from sizing.question.ask import extras_of, with_images
 from sizing.question.names import workload_at
 from sizing.question.options import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
-from sizing.question.served import extras_of, with_images
 from sizing.replica.replica import Refusal, candidates
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError, Part

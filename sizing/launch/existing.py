@@ -38,7 +38,7 @@ from sizing.launch.manifests import CONTAINERS, LEADER, ONE_REPLICA, WHICH_RUN, 
 from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unfollowed, unread_script
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
-from sizing.question.served import idle
+from sizing.question.question import idle
 from sizing.specs.errors import Fault, InputError, Part, check, raise_any
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 

@@ -1,4 +1,4 @@
-"""Build a resolved question from options: look up names in the catalogue, and read separate pools."""
+"""Build a resolved question from options: look up names in the catalogue, read separate pools, and add prompts' images and turns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.catalog import profiles, shelf
+from sizing.catalog import models, profiles, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
+from sizing.model import extras as of_model
 from sizing.model.architecture import SIZES, Layout
-from sizing.model.extras import NOTHING
+from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, images
+from sizing.model.extras.prefixes import Conversation
 from sizing.question.demand import AT_ONCE, Demanded
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.options import (
@@ -34,6 +36,10 @@ from sizing.question.question import (
     SeparatePools,
     Space,
     between_turns_s,
+    check_asked,
+    check_images,
+    check_prefix,
+    check_served,
     demand_of,
     load_data,
     resolve,
@@ -41,22 +47,17 @@ from sizing.question.question import (
     target_of,
     undemanded,
 )
-from sizing.question.served import (
-    as_served,
-    check_asked,
-    check_images,
-    check_prefix,
-    check_served,
-    extras_of,
-    with_images,
-)
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError, Part, check, collected, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, Part, check, collected, nearest, placed, raise_any
 from sizing.specs.gpu import GpuType
-from sizing.specs.optimisations import PHASES, HandOver
+from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, PHASES, HandOver, Speculative
 from sizing.specs.units import parse_share
 from sizing.specs.workload import Planning, Serving, Target, Workload
+
+if TYPE_CHECKING:
+    from sizing.specs.facts import OptimisationFacts
 
 Check = Callable[[Workload], Fault | None]
 
@@ -377,3 +378,103 @@ def layout_of(serving: Serving) -> Layout:
     if layout.stage_gpus % layout.ep:
         raise InputError(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")
     return layout
+
+
+# --- a workload as its replicas run it -----------------------------------------------------------------------------------
+
+
+def as_served(workload: Workload, extras: Extras) -> Workload:
+    """A workload with prompts as the engine sees them: with image tokens and all earlier turns.
+
+    Raises InputError where the last turn's prompt exceeds the longest prompt.
+    """
+    whole, conversation = with_images(workload, extras), extras.cached.conversation
+    if conversation is None or conversation.turns == 1:
+        return whole
+    tokens, last = whole.tokens, conversation.prompts[-1]
+    if tokens.isl_max is not None and tokens.isl_max < last:
+        what = f"the prompt of turn {conversation.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}"
+        turn = f"the first prompt; each turn adds {conversation.adds:,} and the answer's {conversation.osl:,}"
+        allowed = f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL ({turn})"
+        raise InputError(what, field="optimisations.prefix.turns", allowed=allowed)
+    return whole.model_copy(update={"tokens": tokens.growing(conversation.prompts)})
+
+
+def with_images(workload: Workload, extras: Extras) -> Workload:
+    """A workload whose prompts include the tokens of their images."""
+    if extras.encoder is None:
+        return workload
+    more, tokens = extras.encoder.tokens, workload.tokens
+    longest = None if tokens.isl_max is None else tokens.isl_max + more
+    whole = tokens.model_copy(update={"isl": tokens.isl + more, "isl_max": longest})
+    return workload.model_copy(update={"tokens": whole})
+
+
+def extras_of(workload: Workload, model: Model, think_s: float | None = None) -> Extras:
+    """The extras that a workload's optimisations add to a model, with the published figures of each.
+
+    `think_s` is the think time between turns where none is stated for them.
+
+    Raises InputError for an unknown method or draft model, and for optimisations that cannot be combined.
+    """
+    asked = workload.optimisations
+    if asked == NOTHING_ASKED:
+        return NOTHING
+    serving, asked_images = workload.serving, asked.images.count if asked.images else 0
+    if asked_images and serving.language_model_only:
+        raise InputError("no images are encoded", field="serving.language_model_only", allowed="without --images")
+    limit = serving.limit_mm_per_prompt
+    if limit is not None and asked_images > limit.count:
+        what = (
+            f"the engine takes {limit.count:,} images of a prompt at most, fewer than the {asked_images:,} of --images"
+        )
+        raise InputError(what, field="serving.limit_mm_per_prompt", allowed=f"image={asked_images} or more")
+    from sizing.specs.facts import OptimisationFacts
+
+    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
+    spoken = asked.speculative
+    encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
+    return Extras(
+        speculation=speculation(spoken, model, facts) if spoken else None,
+        sparsity=facts.sparsity if asked.sparsity else None,
+        adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
+        encoder=encoder,
+        cached=of_model.cached(asked, _conversation(workload, encoder.tokens if encoder else 0), think_s),
+    )
+
+
+def _conversation(workload: Workload, of_images: int) -> Conversation | None:
+    """The conversations whose turns are a workload's requests; None without turns.
+
+    Raises InputError where shared tokens fill the first prompt, and for turns together with `isl_std`.
+    """
+    asked, tokens = workload.optimisations.prefix, workload.tokens
+    if asked is None or asked.turns is None:
+        return None
+    first, shared = tokens.isl + of_images, asked.shared_tokens or 0
+    if shared >= first:
+        what = f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add"
+        allowed = f"at most {first - 1:,}; or an ISL that counts them"
+        raise InputError(what, field="optimisations.prefix.shared_tokens", allowed=allowed)
+    if tokens.isl_std is not None and asked.turns > 1:
+        twice = "turns spread the lengths of prompts, and so does isl_std"
+        raise InputError(twice, field="optimisations.prefix.turns", allowed="one of them")
+    return Conversation(asked.turns, first, shared, tokens.osl)
+
+
+def speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
+    """Speculative decoding as asked, with the published figures of its method and its draft model.
+
+    Raises InputError for an unknown method or draft model, and for a draft that cannot be of this model.
+    """
+    method = facts.method(asked.method)
+    drafting = None if asked.model is None else _draft_model(asked.model)
+    if drafting is None and method.head is None and not method.free:
+        form = "draft:MODEL[:TOKENS][@ACCEPTANCE]"
+        raise InputError("a draft model needs its name", field="optimisations.speculative", allowed=form)
+    return drafts.speculation(asked, method, model, drafting, models.with_modules)
+
+
+def _draft_model(name: str) -> Model:
+    with placed(lambda fault: replace(fault, field=fault.field or "optimisations.speculative")):
+        return models.load_model(name).spec

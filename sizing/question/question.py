@@ -1,4 +1,4 @@
-"""The resolved question: a workload with its model, engine version and planning rules filled in."""
+"""The resolved question: a workload with its model, engine version and planning rules filled in and checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.catalog.prices import PriceRule
-from sizing.model.architecture import SIZES, with_redundant_experts
+from sizing.model.architecture import SIZES, has_states, is_moe, with_redundant_experts
 from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
@@ -24,6 +24,7 @@ from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import (
     ANY_NUMBER,
+    RESULTS,
     Aim,
     Defaults,
     Formats,
@@ -353,3 +354,80 @@ def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
         what = f"{longest:,} is shorter than the longest sequence served, {needed:,} tokens"
         faults.append(Fault(what, field="serving.max_model_len", allowed=f"{needed:,} to {most:,}"))
     raise_any(faults)
+
+
+# Serving flags about experts (except their number of ranks) and about an image encoder.
+OF_EXPERTS = ("all2all_backend", "expert_imbalance", "redundant_experts")
+OF_IMAGES = ("language_model_only", "limit_mm_per_prompt")
+
+
+def check_served(workload: Workload, extras: Extras, model: Model) -> None:
+    """Raise InputError where images make a workload too long, or shared tokens exceed those found in cache."""
+    check_images(workload, extras, model)
+    check_prefix(extras, workload.tokens.isl)
+
+
+def idle(model: Model) -> dict[str, str]:
+    """The serving fields that change nothing of a model, each with what the model lacks for it."""
+    kinds = (
+        (OF_EXPERTS, is_moe(model), "experts"),
+        (OF_IMAGES, bool(model.vision or model.vision_parameters), "encoder of images"),
+        (OF_STATES, has_states(model), "recurrent states"),
+    )
+    return {name: what for names, has, what in kinds if not has for name in names}
+
+
+def check_asked(workload: Workload, model: Model) -> None:
+    """Raise InputError for serving flags and tokens that do not apply to the task or the model."""
+    _check_task(workload)
+    serving = workload.serving
+    faults = [
+        Fault(f"{model.name} has no {what}", field=f"serving.{name}", allowed=f"a model with {what}")
+        for name, what in idle(model).items()
+        if (stated := getattr(serving, name)) is not None and stated is not False
+    ]
+    if serving.enforce_eager and serving.cuda_graphs_gib is not None:
+        eager = "contradicts --enforce-eager, which captures no graphs"
+        faults.append(Fault(eager, field="serving.cuda_graphs_gib", allowed="one of them"))
+    if serving.offload_backend is not None and serving.cpu_offload_gb is None:
+        nothing = "has no weights to bring from host memory"
+        faults.append(Fault(nothing, field="serving.offload_backend", allowed="with --cpu-offload-gb"))
+    raise_any(faults)
+
+
+def _check_task(workload: Workload) -> None:
+    """Raise InputError for output tokens, or speculative decoding, in a task without output tokens."""
+    if not workload.pooled:
+        return
+    tokens, what = workload.tokens, f"{workload.task} gives no tokens"
+    given = [name for name in ("osl_max", "osl_std") if getattr(tokens, name) not in (None, RESULTS)]
+    faults = [Fault(what, field=f"tokens.{name}", allowed="none") for name in given]
+    if tokens.osl != RESULTS:
+        faults.append(Fault(what, field="tokens.osl", allowed="1, its result (--osl 1)"))
+    if workload.optimisations.speculative is not None:
+        drafts_nothing = f"{workload.task} decodes nothing to draft"
+        faults.append(Fault(drafts_nothing, field="optimisations.speculative", allowed="none"))
+    raise_any(faults)
+
+
+def check_prefix(extras: Extras, isl: int) -> None:
+    """Raise InputError for a shared prefix longer than the cached part of a prompt."""
+    cached = extras.cached
+    if not cached.within(isl):
+        found = f"the {cached.hit * isl:,.0f} of a prompt that are found in cache ({cached.hit:g} of {isl:,})"
+        what, allowed = (
+            f"{cached.shared_tokens:,} shared tokens are more than",
+            "at most the hit rate times the prompt's tokens",
+        )
+        raise InputError(f"{what} {found}", field="optimisations.prefix", allowed=allowed)
+
+
+def check_images(workload: Workload, extras: Extras, model: Model) -> None:
+    """Raise InputError where images alone make prompts too long; `workload` has the image tokens in its prompts."""
+    tokens, of_images = workload.longest, extras.encoder.tokens if extras.encoder else 0
+    most = min(workload.serving.max_model_len or model.max_position, model.max_position)
+    if tokens - of_images <= most < tokens:
+        what = f"{of_images:,} tokens of a request's images make {tokens:,} with the text"
+        allowed = f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones"
+        more = f"more than the {most:,} that a sequence may have"
+        raise InputError(f"{what}, {more}", field="optimisations.images", allowed=allowed)
