@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention import Cache
-from sizing.model.extras import drafts
+from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import dispatches
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.errors import InputError
@@ -45,6 +45,18 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     if stage.first:
         split = model.vision_parameters if settings.encoder == "split" else 0
         total += (model.extra_parameters - split + split / shard.held.tp) * plan.weight_bytes("norm")
+    return total
+
+
+def extras_bytes(shard: Shard, stage: Stage) -> float:
+    """Weight bytes of extras on one GPU of a stage. A draft is on the last stage, an image encoder on the first."""
+    total, extras = 0.0, shard.extras
+    if extras.draft is not None and stage.last:
+        total += drafts.weight_bytes(extras.draft, shard.draft)
+    if extras.adapters is not None:
+        total += adapters.weight_bytes(shard, extras.adapters, stage)
+    if extras.encoder is not None and stage.first:
+        total += images.weight_bytes(extras.encoder, shard.model)
     return total
 
 

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
-from sizing.model.extras import drafts, work
+from sizing.model.extras import drafts
 from sizing.model.footprint import (
     Room,
     activation_bytes,
     blocks_by_window,
     caches,
     exchange_bytes,
+    extras_bytes,
     filled,
     pages,
     room_of,
@@ -337,7 +338,7 @@ def _needs_of(shard: Shard, stage: Stage) -> Needs:
     per_token, fixed = rate_bytes(shard, stage)
     return Needs(
         weights=scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
-        extras=work.weight_bytes(shard, stage),
+        extras=extras_bytes(shard, stage),
         activation=activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
         per_token=per_token + draft_cache_bytes(shard, stage),
         fixed_per_sequence=fixed,

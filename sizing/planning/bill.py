@@ -14,7 +14,7 @@ from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.model.extras import NOTHING
-from sizing.planning.cost import WATTS_PER_KW, kwh_per_million_tokens, power_w
+from sizing.planning.cost import power_w
 from sizing.planning.offers import ApiPrices, BreakEven, CostOption, api, compared, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data
@@ -22,6 +22,7 @@ from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Gpu, GpuType, Price
+from sizing.specs.units import WATTS_PER_KW, kwh_per_million_tokens
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,12 +10,10 @@ import math
 from typing import NamedTuple
 
 from sizing.specs.demand import hours_per_year
-from sizing.specs.units import SECONDS_PER_HOUR
+from sizing.specs.units import MILLION_TOKENS, SECONDS_PER_HOUR, WATTS_PER_KW
 
 SECONDS_PER_YEAR = hours_per_year() * SECONDS_PER_HOUR
-WATTS_PER_KW = 1000.0
-JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR
-REQUESTS, TOKENS = 1_000, 1_000_000  # the numbers for which prices are quoted
+REQUESTS = 1_000  # the number for which prices are quoted
 
 
 class OwnServer(NamedTuple):
@@ -121,17 +119,7 @@ def usd_per_1k_requests(usd_per_year: float, requests_per_s: float, uptime: floa
 
 def api_usd_per_1k_requests(usd_per_million_in: float, usd_per_million_out: float, isl: float, osl: float) -> float:
     """$ per 1,000 requests of an API that charges by the token."""
-    return REQUESTS * (usd_per_million_in * isl + usd_per_million_out * osl) / TOKENS
-
-
-def usd_per_million_tokens(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
-    """$ per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6; None without a price."""
-    return None if usd_per_hour is None else usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * TOKENS
-
-
-def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
-    """kWh per million tokens at a steady rate; `power_w` is at the meter, including PUE."""
-    return power_w / tokens_per_s * TOKENS / JOULES_PER_KWH
+    return REQUESTS * (usd_per_million_in * isl + usd_per_million_out * osl) / MILLION_TOKENS
 
 
 def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> TokenPrices:
@@ -139,14 +127,14 @@ def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> T
 
     c_in = 1000 cost_per_1k / (ISL + k OSL) and c_out = k c_in, with k = `ratio`. With `ratio` 0 only inputs are charged.
     """
-    per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
+    per_request_in_millionths = usd_per_1k / REQUESTS * MILLION_TOKENS
     each = per_request_in_millionths / (isl + ratio * osl)
     return _with_totals(each, ratio * each, per_request_in_millionths, isl, osl)
 
 
 def split_by_time(usd_per_1k: float, isl: float, osl: float, input_share: float) -> TokenPrices:
     """Split the cost of requests by time: prefill takes `input_share` of a request's time, decode the rest."""
-    per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
+    per_request_in_millionths = usd_per_1k / REQUESTS * MILLION_TOKENS
     each_in = per_request_in_millionths * input_share / isl
     each_out = per_request_in_millionths * (1 - input_share) / osl
     return _with_totals(each_in, each_out, per_request_in_millionths, isl, osl)

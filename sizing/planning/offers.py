@@ -14,12 +14,12 @@ from sizing.catalog.shelf import hyphenated
 from sizing.formats.words import plural, rounded_usd
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve, Crossing, crossing, payback_months, usd_per_year
-from sizing.planning.cost import JOULES_PER_KWH, OwnServer, ServerYear, TokenPrices
+from sizing.planning.cost import OwnServer, ServerYear, TokenPrices
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
-from sizing.specs.units import MONTHS_PER_YEAR
+from sizing.specs.units import JOULES_PER_KWH, MONTHS_PER_YEAR
 
 NO_UNITS = float("inf")  # an API holds any load
 FOLLOWING = "each hour has as many instances as it needs ({}); starts are free"

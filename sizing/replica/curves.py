@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from sizing.model import architecture, memory, operations
 from sizing.model.architecture import Shard
 from sizing.model.attention import Numeric
-from sizing.model.extras import drafts, work
+from sizing.model.extras import drafts
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
     corrected_s,
+    extras_of_prompts,
+    extras_of_tokens,
     front_end_s,
     gpu_seconds,
     launch_s,
@@ -233,7 +235,7 @@ def body_tables(
 def _beside_s(kernels: Kernels, tokens: Array, of_all: bool | None) -> Array:
     """Seconds that extras and the draft's first pass add to a step; `of_all` selects shared or own work, None both."""
     shard = kernels.shard
-    own = (o for o in work.of_tokens(shard, tokens) if of_all in (None, o.of_all))
+    own = (o for o in extras_of_tokens(shard, tokens) if of_all in (None, o.of_all))
     total: Array = np.zeros_like(tokens) + gpu_seconds(own, kernels)
     if shard.extras.draft is not None:
         found = drafts.body(shard.extras.draft, kernels.draft.shard, tokens)
@@ -259,7 +261,7 @@ def joined_s(kernels: Kernels, sequences: Array) -> Array | None:
 
 def encoder_s(kernels: Kernels) -> float:
     """Seconds of the image encoder for the images of one prompt."""
-    return float(np.asarray(gpu_seconds(work.of_prompts(kernels.shard, 1.0), kernels)))
+    return float(np.asarray(gpu_seconds(extras_of_prompts(kernels.shard, 1.0), kernels)))
 
 
 def front_end(kernels: Kernels) -> FrontEnd:

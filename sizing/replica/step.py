@@ -16,7 +16,7 @@ import numpy as np
 from sizing.model import operations
 from sizing.model.architecture import Shard
 from sizing.model.attention import Numeric
-from sizing.model.extras import drafts, work
+from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation, unevenly
 from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
@@ -194,20 +194,32 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
         found += operations.parts_joined(shard, decoding)
     if batch.prefills:
         found += operations.prefill_attention(shard, prompts, batch.prefill_tokens, batch.prefill_prior_tokens)
-    found += unevenly(partial(work.of_tokens, shard), tokens, on_rank, dp)
-    return (*found, *work.of_prompts(shard, rank.prefill_sequences)) if batch.prefills else found
+    found += unevenly(partial(extras_of_tokens, shard), tokens, on_rank, dp)
+    return (*found, *extras_of_prompts(shard, rank.prefill_sequences)) if batch.prefills else found
+
+
+def extras_of_tokens(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    """Operations of extras over the `tokens` of a step, timed by the model's own kernels."""
+    extras = shard.extras
+    return () if extras.adapters is None else adapters.operations(shard, extras.adapters, tokens)
+
+
+def extras_of_prompts(shard: Shard, prompts: Numeric) -> tuple[Operation, ...]:
+    """Operations of extras for each of `prompts` new prompts."""
+    encoder = shard.extras.encoder
+    return () if encoder is None else images.operations(encoder, shard.plan, prompts)
 
 
 def every_operation(shard: Shard) -> tuple[Operation, ...]:
     """One operation of every kind that a step of a shard may have, in the order of `curves`, without a draft's."""
     ranks = float(shard.layout.dp)
-    found = [*operations.split_body(shard, ranks), *work.of_tokens(shard, ranks)]
+    found = [*operations.split_body(shard, ranks), *extras_of_tokens(shard, ranks)]
     if shard.layout.dp > 1:
         found.sort(key=lambda operation: operation.of_all)
     found += operations.head(shard, ranks)
     found += operations.decode_attention(shard, ranks, 1.0)
     found += operations.prefill_attention(shard, ranks, 1.0, 0.0)
-    found += work.of_prompts(shard, 1.0)
+    found += extras_of_prompts(shard, 1.0)
     return (*found, *operations.parts_joined(shard, ranks), *operations.pipeline_sends(shard, ranks))
 
 

@@ -28,7 +28,6 @@ from sizing.formats.view import (
 from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.bill import Bill, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
-from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import BreakEven, CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
@@ -51,6 +50,7 @@ from sizing.report.parts.screen import (
     would_help,
 )
 from sizing.specs.bands import ErrorBand
+from sizing.specs.units import WATTS_PER_KW
 
 FULL_USE = "usd_per_1k_requests.full_use"
 POINTS = 3_000  # along the axis of a picture: steps look like steps

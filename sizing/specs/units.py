@@ -29,6 +29,9 @@ DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = HOURS_PER_DAY * DAYS_PER_MONTH
 MONTHS_PER_YEAR = 12
 BITS_PER_BYTE = 8
+WATTS_PER_KW = 1000.0
+JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR
+MILLION_TOKENS = 1_000_000  # for which prices are quoted
 
 _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
@@ -147,6 +150,16 @@ def parse_share(value: str | float) -> float:
     if share > 1:
         raise ValueError(f"{value!r} is not between 0 and 1 (0 % and 100 %)")
     return share
+
+
+def usd_per_million_tokens(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
+    """$ per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6; None without a price."""
+    return None if usd_per_hour is None else usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * MILLION_TOKENS
+
+
+def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
+    """kWh per million tokens at a steady rate; `power_w` is at the meter, including PUE."""
+    return power_w / tokens_per_s * MILLION_TOKENS / JOULES_PER_KWH
 
 
 SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -16,11 +16,11 @@ from sizing.model import architecture, operations
 from sizing.model.architecture import Layout, active_parameters
 from sizing.model.attention import causal_pairs, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
-from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import batching, links, surfaces
 from sizing.replica.curves import Batching, Curves, token_grid
 from sizing.specs import demand as capacity
+from sizing.specs import units
 from sizing.specs.engine_time import HostTime
 from sizing.specs.units import GIB, KIB, parse_limit
 from sizing.specs.workload import Defaults
@@ -113,9 +113,9 @@ def test_dollars_and_energy_of_a_million_tokens() -> None:
     """$3/h at 1,000 tok/s: 0.8333; at 5,000: 0.1667. 10,200 W x PUE 1.3 at 70.747 x 200 tok/s:
     0.2603 kWh.
     """
-    assert cost.usd_per_million_tokens(3.0, 1000) == pytest.approx(0.8333, abs=5e-5)
-    assert cost.usd_per_million_tokens(3.0, 5000) == pytest.approx(0.1667, abs=5e-5)
-    assert cost.kwh_per_million_tokens(10_200 * 1.3, 70.747 * 200) == pytest.approx(0.2603, abs=5e-5)
+    assert units.usd_per_million_tokens(3.0, 1000) == pytest.approx(0.8333, abs=5e-5)
+    assert units.usd_per_million_tokens(3.0, 5000) == pytest.approx(0.1667, abs=5e-5)
+    assert units.kwh_per_million_tokens(10_200 * 1.3, 70.747 * 200) == pytest.approx(0.2603, abs=5e-5)
 
 
 def test_a_limit_is_on_the_mean_unless_a_percentile_is_named() -> None:

@@ -21,6 +21,7 @@ from sizing.planning.offers import ApiPrices, BreakEven, api, compared, own, ren
 from sizing.planning.usage import ByLoad, Usage
 from sizing.question.ask import ask
 from sizing.report.parts.ways import when_cheaper
+from sizing.specs import units
 from sizing.specs.errors import InputError
 
 # NVIDIA's example: $320,000 over 4 years, $3,000 hosting, $4,500 licence for each of 8 GPUs; power is in the hosting.
@@ -145,10 +146,10 @@ def test_an_api_by_the_token() -> None:
 
 
 def test_dollars_and_energy_per_million_tokens() -> None:
-    assert cost.usd_per_million_tokens(2.5, 700) == pytest.approx(0.992, abs=5e-4)
-    assert cost.usd_per_million_tokens(2.5, 70) == pytest.approx(9.92, abs=5e-3)
-    assert cost.usd_per_million_tokens(3, 1000) == pytest.approx(0.8333, abs=5e-5)
-    assert cost.kwh_per_million_tokens(10_200 * 1.3, 14_149) == pytest.approx(0.2603, abs=5e-5)
+    assert units.usd_per_million_tokens(2.5, 700) == pytest.approx(0.992, abs=5e-4)
+    assert units.usd_per_million_tokens(2.5, 70) == pytest.approx(9.92, abs=5e-3)
+    assert units.usd_per_million_tokens(3, 1000) == pytest.approx(0.8333, abs=5e-5)
+    assert units.kwh_per_million_tokens(10_200 * 1.3, 14_149) == pytest.approx(0.2603, abs=5e-5)
 
 
 # --- options --------------------------------------------------------------------------------------

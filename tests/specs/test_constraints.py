@@ -27,11 +27,10 @@ from sizing.answers import search
 from sizing.catalog import models, profiles
 from sizing.model import architecture, precision
 from sizing.model.architecture import Layout
-from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import replica
 from sizing.replica.replica import Refusal, Replica
-from sizing.specs import demand
+from sizing.specs import demand, units
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Model, Quantisation
 from sizing.specs.units import GIB
@@ -386,7 +385,7 @@ def test_gpus_over_a_trace() -> None:
 @pytest.mark.parametrize(("utilisation", "usd"), [(1.0, 0.167), (0.5, 0.333), (0.3, 0.556)])
 def test_dollars_per_million_tokens_at_a_utilisation(utilisation: float, usd: float) -> None:
     """3 $/h / (5,000 tokens/s x 3,600 s) x 10^6 = 0.1667, and 1/utilisation of it."""
-    assert cost.usd_per_million_tokens(3.0, 5000 * utilisation) == pytest.approx(usd, rel=0.01)
+    assert units.usd_per_million_tokens(3.0, 5000 * utilisation) == pytest.approx(usd, rel=0.01)
 
 
 def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:

@@ -9,7 +9,6 @@ from sizing.formats.view import filled
 from sizing.formats.words import duration, number, percent, rounded_usd
 from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
-from sizing.planning import cost
 from sizing.question.demand import AT_ONCE, Readings, readings
 from sizing.question.question import Question, think_time_of
 from sizing.replica import capacity
@@ -17,7 +16,7 @@ from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
 from sizing.report.parts.question import habits
-from sizing.specs.units import HOURS_PER_MONTH, MILLI, SECONDS_PER_HOUR
+from sizing.specs.units import HOURS_PER_MONTH, MILLI, SECONDS_PER_HOUR, kwh_per_million_tokens, usd_per_million_tokens
 from sizing.specs.units import Statistics as Statistics
 
 HEADROOM_OF = {"requests/s": "requests_per_s", "requests in flight": "concurrency", "users": "users"}
@@ -350,7 +349,7 @@ def cost_figures(best: Answer, question: Question) -> Cost:
     pooled, counted = question.service.model.pooled, "input" if question.service.model.pooled else "output"
     tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)
     usd, kwh = (f"{unit}_per_million_{counted}_tokens" for unit in ("usd", "kwh"))
-    per_million = cost.usd_per_million_tokens(best.usd_per_hour, tokens_per_s)
+    per_million = usd_per_million_tokens(best.usd_per_hour, tokens_per_s)
     stated, found = question.origin.workload.demand, question.origin.demanded
     by_users = stated is not None and stated.daily_active_users is not None and not pooled
     mean_per_s = found.mean_per_s if found is not None and by_users else None
@@ -359,7 +358,7 @@ def cost_figures(best: Answer, question: Question) -> Cost:
     return filled(
         Cost,
         best,
-        {usd: per_million, kwh: cost.kwh_per_million_tokens(best.power_w, tokens_per_s)},
+        {usd: per_million, kwh: kwh_per_million_tokens(best.power_w, tokens_per_s)},
         dict.fromkeys(Cost._fields),
         usd_per_million_output_tokens_mean_load=at_mean,
         price_source=" ; ".join(source for source in sources if source) or None,

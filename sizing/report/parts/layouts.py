@@ -16,7 +16,6 @@ from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import joined, milliseconds, money, number, plural
 from sizing.model.architecture import SIZES, Layout
-from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
@@ -24,7 +23,7 @@ from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
-from sizing.specs.units import MILLI
+from sizing.specs.units import MILLI, kwh_per_million_tokens, usd_per_million_tokens
 from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
@@ -308,10 +307,10 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         "usd_per_hour": usd,
         "power_w": found.power_w,
         "usd_per_month": found.usd_per_month,
-        "usd_per_million_output_tokens": None if pooled else cost.usd_per_million_tokens(usd, outputs_per_s),
-        "usd_per_million_tokens": cost.usd_per_million_tokens(usd, tokens_per_s),
+        "usd_per_million_output_tokens": None if pooled else usd_per_million_tokens(usd, outputs_per_s),
+        "usd_per_million_tokens": usd_per_million_tokens(usd, tokens_per_s),
         "limited": limited_statistics(found, question),
-        "kwh_per_million_output_tokens": None if pooled else cost.kwh_per_million_tokens(found.power_w, outputs_per_s),
+        "kwh_per_million_output_tokens": None if pooled else kwh_per_million_tokens(found.power_w, outputs_per_s),
     }
 
 
