@@ -16,7 +16,7 @@ from sizing.catalog.shelf import hyphenated, only
 from sizing.specs.errors import Fault
 from sizing.specs.model import Checkpoint, CheckpointRules
 from sizing.specs.values import OneFile, Sourced, Spec, Text
-from sizing.specs.workload import KvPrecision, Precision
+from sizing.specs.workload import Precision
 
 FILE = "_checkpoints.csv"
 TIED = ("tie_word_embeddings",)
@@ -24,11 +24,10 @@ OF_STORAGE = (*SECTIONS, "expert_dtype")
 
 
 class NamedQuantisation(Spec):
-    """A suffix of checkpoint names with its weight and cache precision. It may be limited to certain `organisations`."""
+    """A suffix of checkpoint names with its weight precision. It may be limited to certain `organisations`."""
 
     suffix: Text
     precision: Precision
-    kv_precision: KvPrecision = "auto"
     organisations: tuple[Text, ...] = ()
     says: Text
 

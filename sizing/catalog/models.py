@@ -55,7 +55,7 @@ from sizing.catalog.shelf import (
 )
 from sizing.specs.errors import Fault, InputError, placed
 from sizing.specs.model import Checkpoint, CheckpointRules, Model, ModelFile
-from sizing.specs.workload import KvPrecision, Precision
+from sizing.specs.workload import Precision
 
 
 class Parsed(NamedTuple):
@@ -139,14 +139,13 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 class FoundModel(Found[Model]):
     """A model with additional facts from its profile and its name.
 
-    `facts` is None for a user's config.json. `precision` and `kv_precision` come from the suffix of a checkpoint's name
-    (`-FP8-dynamic`); they are None and `auto` if only the config decides. `name_notes` say what was taken from the name. `task`
-    is the purpose of a checkpoint that does not generate.
+    `facts` is None for a user's config.json. `precision` comes from the suffix of a checkpoint's name (`-FP8-dynamic`); it is
+    None if only the config decides. `name_notes` say what was taken from the name. `task` is the purpose of a checkpoint that
+    does not generate.
     """
 
     facts: ModelFile | None = None
     precision: Precision | None = None
-    kv_precision: KvPrecision = "auto"
     name_notes: tuple[str, ...] = ()
     task: str | None = None
 
@@ -337,9 +336,7 @@ def _as_sibling(text: str, found: FoundModel) -> FoundModel:
         notes.append(f"{text} is not known by itself: layers, {taken} are those of {sibling}")
         found = replace(found, spec=replace(found.spec, name=f"{text} as {sibling}"))
     found = replace(found, name_notes=(*found.name_notes, *notes))
-    if quantisation is None:
-        return found
-    return replace(found, precision=quantisation.precision, kv_precision=quantisation.kv_precision)
+    return found if quantisation is None else replace(found, precision=quantisation.precision)
 
 
 def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Checkpoint | None = None) -> FoundModel:

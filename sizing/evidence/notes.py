@@ -183,8 +183,6 @@ def formats_of(
     cache = _spelt(row.kv_precision, conventions.cache, (*names, "auto"), "kv_precision") or "auto"
     if cache != "auto":
         return weights, cache, None
-    if found.kv_precision != "auto":
-        return weights, found.kv_precision, None
     for entry in conventions.unstated_cache:
         of_model = entry.model_of is None or row.model.startswith(entry.model_of)
         of_source = entry.rows_of is None or entry.rows_of in row.source

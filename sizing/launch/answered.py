@@ -297,9 +297,8 @@ def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) ->
         found = load_model(checkpoint)
     except InputError:  # a checkpoint that no profile describes
         return stated
-    named = None if found.kv_precision == "auto" else found.kv_precision
-    own = named or found.spec.quantisation.kv_precision or pool.replica.settings.auto_cache
-    own = own or found.spec.activation_precision
+    stored, unstated = found.spec.quantisation.kv_precision, pool.replica.settings.auto_cache
+    own = stored or unstated or found.spec.activation_precision
     if own == predicted or {own, predicted} <= set(SIXTEEN_BIT):
         return stated
     row = dialect.writes("kv_precision")

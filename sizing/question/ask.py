@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.catalog import models, profiles, shelf
-from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model import extras as of_model
 from sizing.model.architecture import SIZES, Layout
@@ -201,7 +200,6 @@ def resolved(
     whole = as_served(workload, extras)
     if not traced:
         check_served(whole, extras, model.spec)
-    whole = with_cache_of(whole, model)
     service = service_of(whole, model.spec, names.engine.value, extras)
     return resolve(whole, service, data.defaults, gpu_budget=gpu_budget)
 
@@ -243,12 +241,6 @@ def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
     known = tuple(gpu_types)
     times = Counter(gpu_type.gpu.name for gpu_type in known)
     return tuple(replace(gpu_type, shares_name=times[gpu_type.gpu.name] > 1) for gpu_type in known)
-
-
-def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
-    """A workload with the KV cache precision of the checkpoint's name, where the workload states none."""
-    kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
-    return workload.model_copy(update={"kv_precision": kv})
 
 
 def cautious(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
@@ -362,12 +354,11 @@ def layout_question(options: Options, *parts: Part[Any]) -> Question:
 
 
 def _undemanded(names: Names, data: Data) -> Question:
-    model, engine = names.model.value, names.engine.value
-    workload = with_cache_of(names.workload.value, model)
-    check_asked(workload, model.spec)
-    extras = extras_of(workload, model.spec)
-    service = service_of(workload, model.spec, engine, extras, full=True)
-    check_images(with_images(workload, extras), extras, model.spec)
+    workload, model = names.workload.value, names.model.value.spec
+    check_asked(workload, model)
+    extras = extras_of(workload, model)
+    service = service_of(workload, model, names.engine.value, extras, full=True)
+    check_images(with_images(workload, extras), extras, model)
     check_prefix(extras, service.max_model_len)
     return undemanded(workload, service, data.defaults)
 

@@ -45,68 +45,65 @@ KNOWN = (
 
 # (what people write, profile, precision and cache precision that the name sets)
 NAMES = [
-    ("llama-3.1-8b", "llama-3.1-8b", None, None),
-    ("Llama 3.1 8B", "llama-3.1-8b", None, None),
-    ("llama3.1:8b-instruct-fp16", "llama-3.1-8b", "fp16", "auto"),
-    ("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b", None, None),
-    ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b", None, None),
-    ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b", None, None),
-    ("llama-3-70b-chat-hf", "llama-3-70b", None, None),
-    ("zhipuai/GLM-5", "glm-5", None, None),
-    ("zai-org/GLM-5-FP8", "glm-5", "fp8_block", "auto"),
-    ("zai-org/GLM-5.1-FP8", "glm-5.1", "fp8_block", "auto"),
-    ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b-instruct", "fp8", "auto"),
-    ("RedHatAI/Llama-3.3-70B-Instruct-fp8-block", "llama-3.3-70b-instruct", "fp8_block", "auto"),
-    ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama-3.3-70b-instruct", "nvfp4", "auto"),
-    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama-3.3-70b-instruct", "nvfp4", "auto"),
-    ("amd/Llama-3.1-70B-Instruct-FP8-KV", "llama-3.1-70b", "fp8", "fp8"),
-    ("neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b", "int8", "auto"),
-    ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "llama-3.1-70b", "int4", "auto"),
-    ("x/Llama-3.1-70B-Instruct-W8A8", "llama-3.1-70b", "int8", "auto"),
-    ("x/Llama-3.1-70B-Instruct-W4A16", "llama-3.1-70b", "int4", "auto"),
-    ("x/Llama-3.1-70B-Instruct-INT8", "llama-3.1-70b", "int8", "auto"),
-    ("x/Llama-3.1-70B-int4", "llama-3.1-70b", "int4", "auto"),
-    ("x/Llama-3.1-70B-Instruct-MXFP4", "llama-3.1-70b", "mxfp4", "auto"),
-    ("x/Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", "int4", "auto"),
-    ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4", "auto"),
-    ("Qwen/Qwen3-32B-GPTQ", "qwen3-32b", "int4", "auto"),
-    ("Qwen/Qwen3-32B-GPTQ-Int4", "qwen3-32b", "int4", "auto"),
-    ("Qwen/Qwen3-32B-GPTQ-Int8", "qwen3-32b", "int8", "auto"),
-    ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-r1", "nvfp4", "auto"),
-    ("nvidia/DeepSeek-R1-0528-FP4-v2", "deepseek-r1", "nvfp4", "auto"),
-    ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1", None, None),
-    ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1", None, None),
-    ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None, None),
-    ("mistralai/Mistral-7B-v0.3", "mistral-7b-instruct-v0.3", None, None),
-    ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b", None, None),
-    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8_block", "auto"),
-    ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8", "fp8_block", "auto"),
-    ("nvidia/Qwen3-235B-A22B-FP4", "qwen3-235b-a22b", "nvfp4", "auto"),
-    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", "fp8", "auto"),
-    ("mistral-small-2409", "mistral-small-instruct-2409", None, None),
-    ("mistralai/Mistral-Small-Instruct-2409", "mistral-small-instruct-2409", None, None),
-    ("Mistral-Small-24B-Base-2501", "mistral-small-24b-instruct-2501", None, None),
-    ("google/gemma-3-12b-pt", None, None, None),
-    ("gemma-3-12b", "gemma-3-12b-it", None, None),
-    ("command-r-08-2024", "c4ai-command-r-08-2024", None, None),
-    ("mixtral", "mixtral-8x7b-v0.1", None, None),
-    ("microsoft/phi-2", None, None, None),
-    ("meta-llama/Llama-3.1", None, None, None),  # with an organisation a name is whole
-    ("", None, None, None),
+    ("llama-3.1-8b", "llama-3.1-8b", None),
+    ("Llama 3.1 8B", "llama-3.1-8b", None),
+    ("llama3.1:8b-instruct-fp16", "llama-3.1-8b", "fp16"),
+    ("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b", None),
+    ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b", None),
+    ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b", None),
+    ("llama-3-70b-chat-hf", "llama-3-70b", None),
+    ("zhipuai/GLM-5", "glm-5", None),
+    ("zai-org/GLM-5-FP8", "glm-5", "fp8_block"),
+    ("zai-org/GLM-5.1-FP8", "glm-5.1", "fp8_block"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b-instruct", "fp8"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-fp8-block", "llama-3.3-70b-instruct", "fp8_block"),
+    ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama-3.3-70b-instruct", "nvfp4"),
+    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama-3.3-70b-instruct", "nvfp4"),
+    ("amd/Llama-3.1-70B-Instruct-FP8-KV", "llama-3.1-70b", "fp8"),
+    ("neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8", "llama-3.1-70b", "int8"),
+    ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "llama-3.1-70b", "int4"),
+    ("x/Llama-3.1-70B-Instruct-W8A8", "llama-3.1-70b", "int8"),
+    ("x/Llama-3.1-70B-Instruct-W4A16", "llama-3.1-70b", "int4"),
+    ("x/Llama-3.1-70B-Instruct-INT8", "llama-3.1-70b", "int8"),
+    ("x/Llama-3.1-70B-int4", "llama-3.1-70b", "int4"),
+    ("x/Llama-3.1-70B-Instruct-MXFP4", "llama-3.1-70b", "mxfp4"),
+    ("x/Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", "int4"),
+    ("Qwen/Qwen3-32B-AWQ", "qwen3-32b", "int4"),
+    ("Qwen/Qwen3-32B-GPTQ", "qwen3-32b", "int4"),
+    ("Qwen/Qwen3-32B-GPTQ-Int4", "qwen3-32b", "int4"),
+    ("Qwen/Qwen3-32B-GPTQ-Int8", "qwen3-32b", "int8"),
+    ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-r1", "nvfp4"),
+    ("nvidia/DeepSeek-R1-0528-FP4-v2", "deepseek-r1", "nvfp4"),
+    ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1", None),
+    ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1", None),
+    ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None),
+    ("mistralai/Mistral-7B-v0.3", "mistral-7b-instruct-v0.3", None),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b", None),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8_block"),
+    ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8", "fp8_block"),
+    ("nvidia/Qwen3-235B-A22B-FP4", "qwen3-235b-a22b", "nvfp4"),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", "fp8"),
+    ("mistral-small-2409", "mistral-small-instruct-2409", None),
+    ("mistralai/Mistral-Small-Instruct-2409", "mistral-small-instruct-2409", None),
+    ("Mistral-Small-24B-Base-2501", "mistral-small-24b-instruct-2501", None),
+    ("google/gemma-3-12b-pt", None, None),
+    ("gemma-3-12b", "gemma-3-12b-it", None),
+    ("command-r-08-2024", "c4ai-command-r-08-2024", None),
+    ("mixtral", "mixtral-8x7b-v0.1", None),
+    ("microsoft/phi-2", None, None),
+    ("meta-llama/Llama-3.1", None, None),  # with an organisation a name is whole
+    ("", None, None),
 ]
 
 
-@pytest.mark.parametrize(("text", "stem", "precision", "kv_precision"), NAMES, ids=[row[0] for row in NAMES])
-def test_a_checkpoint_name_finds_its_profile_and_precision(
-    text: str, stem: str | None, precision: str | None, kv_precision: str | None
-) -> None:
+@pytest.mark.parametrize(("text", "stem", "precision"), NAMES, ids=[row[0] for row in NAMES])
+def test_a_checkpoint_name_finds_its_profile_and_precision(text: str, stem: str | None, precision: str | None) -> None:
     rules = only(NameRules)
     hits = candidates(text, KNOWN, SHELF, rules)
     assert [hit.id for hit in hits] == ([] if stem is None else [stem])
     quantisation = parsed(text, rules).quantisation
     if stem is not None:
         assert (quantisation and quantisation.precision) == precision
-        assert (quantisation and quantisation.kv_precision) == kv_precision
 
 
 @pytest.mark.parametrize(
@@ -171,7 +168,7 @@ def test_a_config_file_and_its_folder_give_the_same_model(tmp_path: Path) -> Non
     assert by_file.spec == by_folder.spec
     assert (by_file.id, by_file.spec.name, by_file.facts) == ("my-model", "my-model", None)
     assert (by_file.spec.hidden_size, len(by_file.spec.layers)) == (64, 2)
-    assert (by_file.precision, by_file.kv_precision, by_file.spec.checkpoint_bytes) == (None, "auto", None)
+    assert (by_file.precision, by_file.spec.checkpoint_bytes) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +358,7 @@ def test_the_published_name_of_a_profile_finds_it(name: str) -> None:
 def test_a_quantised_checkpoint_of_a_profile_sets_its_precision() -> None:
     name, sibling = "amd/Llama-3.1-70B-Instruct-FP8-KV", "meta-llama/Llama-3.1-70B-Instruct"
     found = load_model(name)
-    assert (found.precision, found.kv_precision) == ("fp8", "fp8")
+    assert found.precision == "fp8"
     assert found.name_notes[0].startswith("-fp8-kv in the name: ")
     assert found.matched_from == name
     assert found.spec == replace(load_model(sibling).spec, name=f"{name} as {sibling}")
