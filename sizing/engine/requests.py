@@ -108,13 +108,13 @@ class Lengths:
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
     A uniform range goes from `low_share` * `mean` to `mean` (0.8: 80 to 100 %). A `spread` range is uniform too, but its
-    lengths are evenly spaced points in random order, so even a few have the mean of the range. `turns` draws the lengths in
-    `among` with equal probability.
+    lengths are evenly spaced points in random order, so even a few have the mean of the range; those of an `exponential`
+    distribution likewise. `turns` draws the lengths in `among` with equal probability.
     """
 
     mean: float
     std: float = 0.0
-    shape: Literal["fixed", "normal", "lognormal", "uniform", "spread", "turns"] = "fixed"
+    shape: Literal["fixed", "normal", "lognormal", "uniform", "spread", "exponential", "turns"] = "fixed"
     low_share: float = 1.0
     longest: int | None = None
     among: tuple[int, ...] = ()
@@ -131,6 +131,8 @@ class Lengths:
         elif self.shape == "spread":
             low = self.low_share * self.mean
             drawn = low + (self.mean - low) * (_apart(rng).permutation(count) + 0.5) / count
+        elif self.shape == "exponential":
+            drawn = -self.mean * np.log1p(-(_apart(rng).permutation(count) + 0.5) / count)
         elif self.shape == "turns":
             drawn = _apart(rng).choice(self.among, count).astype(float)
         else:

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 class NoteFacts(NamedTuple):
     """Facts read from notes; None if the notes do not state them. An infinite rate sends all requests at once.
 
-    `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
+    `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one; lengths that are `tailed` fall off exponentially.
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
     with it. `scheduler_steps` is the number of decode steps that the host schedules at once, `graphs` is `off` without CUDA
     graphs. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at
@@ -60,6 +60,7 @@ class NoteFacts(NamedTuple):
     statistic: str | None = None
     itl_definition: str | None = None
     lengths: tuple[float, float] | None = None
+    tailed: str | None = None
     policy: str | None = None
     speculative: str | None = None
     tokens_per_step: float | None = None

@@ -435,7 +435,7 @@ def balanced(rules: SchedulerRules, row: MeasuredRow, setup: Setup, conventions:
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
     """The traffic of a row's run: lengths, and either a rate, a number in flight, or all requests at once."""
-    lengths, most = spread_of(row) or _lengths(row, facts), longest
+    lengths, most = spread_of(row) or _lengths(row, facts), None if facts.tailed else longest
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
@@ -464,10 +464,12 @@ def spread_of(row: MeasuredRow) -> tuple[Lengths, Lengths] | None:
 
 
 def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
-    """Lengths of the row's requests: spread between the shares in its notes, else uniform from `length_ratio_min`, else equal.
+    """Lengths of the row's requests: spread as its notes say, else uniform from `length_ratio_min`, else equal.
 
     Notes state the mean of the drawn lengths, so the few requests of a run must keep that mean.
     """
+    if facts.tailed:
+        return Lengths(row.isl, shape="exponential"), Lengths(row.osl, shape="exponential")
     if facts.lengths is not None:
         low, high = facts.lengths
         return tuple(Lengths(high * n, shape="spread", low_share=low / high) for n in (row.isl, row.osl))  # type: ignore[return-value]

@@ -45,7 +45,7 @@ class NoteRule(Spec):
 
     sets: Literal[
         "rate_per_s", "attention_dp", "max_num_seqs", "max_num_batched_tokens", "of_worker", "capped", "scheduler_steps", "graphs",
-        "memory_fraction", "statistic", "itl_definition", "lengths", "policy", "speculative", "burstiness", "tokens_per_step",
+        "memory_fraction", "statistic", "itl_definition", "lengths", "tailed", "policy", "speculative", "burstiness", "tokens_per_step",
         "prefix_hit", "ran_with", "arrivals", "pools", "refused",
     ]  # fmt: skip
     pattern: Text
