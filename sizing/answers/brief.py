@@ -57,15 +57,13 @@ def brief(
     with watch("Changing inputs") as progress:
         changed = tuple(effects(question, data, outcome.answer, simulated=simulated, progress=progress))
     closed, one = is_closed(question), outcome.one_pool or outcome
-    compared = _compared(question, data, simulated, each, watch)
+    compared, rated = _compared(question, data, simulated, each, watch), question.space.pools is None and not closed
     return Brief(
         question=question,
         simulated=simulated,
         outcome=outcome,
         effects=changed,
-        rates=()
-        if closed or question.space.pools is not None
-        else tuple(_rates(one, compared, question, simulated, watch)),
+        rates=tuple(_rates(one, compared, question, simulated, watch)) if rated else (),
         loaded=_loaded(one, question, data, simulated, each, watch) if closed else None,
         compared=compared,
     )

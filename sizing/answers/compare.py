@@ -127,12 +127,9 @@ def _find_sure(
 ) -> None:
     """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
     simulated = [number for number, outcome in enumerate(found) if outcome.tries and outcome.answer is not None]
-    shown = [number for number in best if number in simulated]
-    ways: tuple[tuple[Each, list[int], bool], ...] = (
-        (each, shown, True),
-        (map, [number for number in simulated if number not in shown], False),
-    )
-    for way, numbers, by_simulation in ways:
+    ways: tuple[tuple[Each, bool], ...] = ((each, True), (map, False))
+    for way, by_simulation in ways:
+        numbers = [number for number in simulated if (number in best) == by_simulation]
         work = partial(surely_answered, data=data, simulated=by_simulation)
         tasks = [(candidates[number], found[number]) for number in numbers]
         for number, outcome in zip(numbers, way(work, tasks), strict=True):

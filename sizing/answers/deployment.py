@@ -132,12 +132,7 @@ def longest(asked: Resolved) -> int:
 
 # Options by the setting of a log that states them; the user's values take precedence.
 SAME = ("tp", "pp", "ep", "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_precision")
-SETTINGS = {
-    "dp": "attention_dp",
-    "precision": "weight_precision",
-    "speculative": "drafts",
-    **dict(zip(SAME, SAME, strict=True)),
-}
+SETTINGS = {"dp": "attention_dp", "precision": "weight_precision", "speculative": "drafts", **{k: k for k in SAME}}
 ANY_ACCEPTANCE = 0.5  # drafts take the same memory, however many are accepted
 NEEDED = {"model": "--model", "gpu": "--gpu"}
 

@@ -6,11 +6,12 @@ Every suggested change is found by a new search with that one change.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from sizing.answers import advice
 from sizing.answers.answer import (
     Answer,
-    NearlyIdle,
     Order,
     OtherAnswer,
     Outcome,
@@ -51,36 +52,32 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=evenly(outcome.question, data))
     relaxation = advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None
+    closed, predicted = partial(_closed_form, data=data), outcome.predicted
+    if question.target.confidence is not None:
+        predicted = _predicted(outcome, whole, data, simulated)
     one = replace(
         others_at_even_odds(with_cheaper(outcome, asked.question, data), data),
         relaxation=relaxation,
-        idle=None if outcome.answer is None or not relaxed else _idle(outcome.answer, whole, data),
+        idle=advice.nearly_idle(outcome.answer, whole, closed) if outcome.answer is not None and relaxed else None,
         usual=at_usual_limits(outcome, whole, data) if relaxed else None,
         in_fp8=in_fp8(outcome, whole, data) if relaxed else None,
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
-        predicted=_predicted(outcome, whole, data, simulated)
-        if question.target.confidence is not None
-        else outcome.predicted,
+        predicted=predicted,
     )
     pools = _separate(question, outcome, data, simulated)
     return one if pools is None else replace(pools, one_pool=one)
 
 
-def _idle(best: Answer, question: Question, data: Data) -> NearlyIdle | None:
-    """Whether a limit leaves the replicas of an answer nearly idle, and what a looser limit takes."""
-    return advice.nearly_idle(best, question, lambda asked: answer(asked, data, simulated=False, sure=False).answer)
+def _closed_form(question: Question, data: Data) -> Answer | None:
+    """The answer by the closed form, with even odds."""
+    return answer(question, data, simulated=False, sure=False).answer
 
 
 def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
     """The answer at usual limits, where an outcome has one without; it is of any GPU type and precision of `question`."""
-    types, precisions = question.space.gpu_types, question.space.precisions
-
-    def answered(asked: Question) -> Answer | None:
-        of_any = asked.with_(gpu_types=types, precisions=precisions)
-        return answer(of_any, data, simulated=False, sure=False).answer
-
-    return advice.usual(outcome, answered)
+    of_any: Any = {"gpu_types": question.space.gpu_types, "precisions": question.space.precisions}
+    return advice.usual(outcome, lambda asked: _closed_form(asked.with_(**of_any), data))
 
 
 def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
@@ -100,7 +97,7 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
     stored = published(checkpoint)
     if stored is not None and stored.cache is not None and question.service.kv_precision == "auto":
         asked = asked.with_(kv_precision=stored.cache)
-    found = answer(asked, data, simulated=False, sure=False).answer
+    found = _closed_form(asked, data)
     return OtherAnswer(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
 
 

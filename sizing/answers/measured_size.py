@@ -21,7 +21,7 @@ from sizing.answers.load_curve import (
     open_loop,
 )
 from sizing.specs.demand import replicas_for
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.workload import Limits, Target
 
 E2E: Statistic = ("e2e", "mean")
@@ -126,31 +126,25 @@ def _as_read(target: Target, *, closed: bool) -> Target:
 
 def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine]:
     """The lines to use: of each layout those measured at the `wanted` arrivals if there are any, otherwise all."""
-    plain = [
-        replace(line, arrivals=None, points=(), source=None, cache_holds=None, cache_over_predicted=None)
-        for line in lines
-    ]
-    as_wanted = {layout for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted}
-    return [
-        line for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted or layout not in as_wanted
-    ]
+
+    def plain(line: CurveLine) -> CurveLine:
+        return replace(line, arrivals=None, points=(), source=None, cache_holds=None, cache_over_predicted=None)
+
+    as_wanted = {plain(line) for line in lines if line.arrivals == wanted}
+    return [line for line in lines if line.arrivals == wanted or plain(line) not in as_wanted]
 
 
 def _within(line: CurveLine, curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
     """The limits in s by statistic. Raises InputError for statistics that the rows do not state."""
-    within: dict[Statistic, float] = {
-        (metric, limit.statistic): limit.seconds for metric, limit in limits.stated.items()
-    }
+    within: dict[Statistic, float] = {(name, limit.statistic): limit.seconds for name, limit in limits.stated.items()}
     absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
-    if absent:
-        stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
-        rows = [point for point in line.points if point.requests_per_s is not None]
-        without = {name: [point.row for point in rows if point.latency(*name) is None] for name in absent}
-        lines = [
-            f"{_which(without[metric, statistic], len(rows))} not state the {statistic} of {metric.upper()}"
-            for metric, statistic in absent
-        ]
-        raise InputError([Fault(line, field="--from", allowed=stated) for line in lines])
+    stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
+    rows = [point for point in line.points if point.requests_per_s is not None]
+    without = {name: [point.row for point in rows if point.latency(*name) is None] for name in absent}
+    raise_any(
+        Fault(f"{_which(of, len(rows))} not state the {statistic} of {metric.upper()}", field="--from", allowed=stated)
+        for (metric, statistic), of in without.items()
+    )
     return within
 
 
@@ -162,7 +156,7 @@ def _which(without: Sequence[str | None], rows: int) -> str:
 
 
 def _short(line: CurveLine, curve: LoadCurve, within: Mapping[Statistic, float]) -> Short:
-    name = max(within, key=lambda each: curve.latencies_s[each][0] / within[each])
+    name = _tightest(curve, 0, within)
     return Short(line, name, within[name], float(curve.latencies_s[name][0]))
 
 
@@ -176,7 +170,7 @@ def _most(
     cap = utilisation * curve.most_requests_per_s
     if closed:
         in_flight, rate = float(curve.in_flight[index]), float(curve.requests_per_s[index])
-        ends = MEASURED_END if index == len(curve.in_flight) - 1 else _tightest(curve, index + 1, within)
+        ends = MEASURED_END if index == len(curve.in_flight) - 1 else _tightest(curve, index + 1, within)[0]
         return _Most(rate * utilisation, in_flight, UTILISATION if utilisation < 1 and ends == MEASURED_END else ends)
     rate = highest_rate(curve, cap, within)
     load = open_loop(curve, rate) if rate > 0 else None
@@ -186,8 +180,8 @@ def _most(
     return _Most(rate, load.in_flight, close[0][0] if close else MEASURED_END)
 
 
-def _tightest(curve: LoadCurve, index: int, within: Mapping[Statistic, float]) -> str:
-    return max(within, key=lambda name: curve.latencies_s[name][index] / within[name])[0]
+def _tightest(curve: LoadCurve, index: int, within: Mapping[Statistic, float]) -> Statistic:
+    return max(within, key=lambda name: curve.latencies_s[name][index] / within[name])
 
 
 def _replicas(curve: LoadCurve, target: Target, headroom: float, most: _Most, *, closed: bool) -> int | None:

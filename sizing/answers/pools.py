@@ -45,20 +45,12 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
     whole = None if limits.itl is None else limits.itl.at(limits.itl.seconds * after_first)
     if limits.e2e is not None and ttft_share is not None:
         left = limits.e2e.at(limits.e2e.seconds - ttft_share.seconds)
-        whole = (
-            left if whole is None or whole.statistic != left.statistic else min(whole, left, key=lambda of: of.seconds)
-        )
-    common = question.with_(concurrency=None, offline=False)
-    prefill = common.with_(
-        osl=1,
-        limits=Limits(ttft=limits.ttft, e2e=ttft_share),
-        serving=asked.prefill.serving(question.service.serving),
-        phase="prefill",
-    )
-    decode = common.with_(
-        limits=Limits(itl=limits.itl, e2e=whole), serving=asked.decode.serving(question.service.serving), phase="decode"
-    )
-    return prefill, decode
+        if whole is None or whole.statistic != left.statistic or left.seconds < whole.seconds:
+            whole = left
+    common, serving = question.with_(concurrency=None, offline=False), question.service.serving
+    first, rest = Limits(ttft=limits.ttft, e2e=ttft_share), Limits(itl=limits.itl, e2e=whole)
+    prefill = common.with_(osl=1, limits=first, serving=asked.prefill.serving(serving), phase="prefill")
+    return prefill, common.with_(limits=rest, serving=asked.decode.serving(serving), phase="decode")
 
 
 def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
@@ -92,12 +84,8 @@ def unlike(prefill: Replica, decode: Replica) -> str | None:
     vendors = prefill.gpu_type.gpu.vendor, decode.gpu_type.gpu.vendor
     if vendors[0] != vendors[1]:
         return f"no cache connector joins GPUs of {vendors[0]} and {vendors[1]}"
-    formats = prefill.plan.kv_format, decode.plan.kv_format
-    return (
-        None
-        if formats[0] == formats[1]
-        else f"the prefill pool's cache is {formats[0]}, the decode pool's {formats[1]}"
-    )
+    one, other = prefill.plan.kv_format, decode.plan.kv_format
+    return None if one == other else f"the prefill pool's cache is {one}, the decode pool's {other}"
 
 
 def fits_node(pair: Answer) -> bool:
@@ -196,7 +184,7 @@ def _paired(
     prefills, refused = _best_alone(prefills, prefill_request)
     phases = prefill_request, decode_request
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
-    usable: dict[Phase, bool] = {"prefill": bool(prefills), "decode": bool(decoded.answers)}
+    usable: tuple[tuple[Phase, bool], ...] = (("prefill", bool(prefills)), ("decode", bool(decoded.answers)))
     pairs: list[Answer] = []
     short: list[Answer] = []
     unpaired: list[Refusal] = []
@@ -210,7 +198,7 @@ def _paired(
                 if not within_node or fits_node(pair or needed):
                     (pairs if pair is not None else short).append(pair or needed)
     turned_down["prefill"] += unpaired
-    return _Paired(pairs, turned_down, {phase for phase, any_ in usable.items() if any_}, short, unpaired)
+    return _Paired(pairs, turned_down, {phase for phase, is_usable in usable if is_usable}, short, unpaired)
 
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:

@@ -264,11 +264,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
     if request.target.amount is None:
-        raise InputError(
-            "needs a load to say how many talks are idle",
-            field="--think-time",
-            allowed="with --rps, --users or --concurrency",
-        )
+        message, allowed = "needs a load to say how many talks are idle", "with --rps, --users or --concurrency"
+        raise InputError(message, field="--think-time", allowed=allowed)
     extras = counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
     return resolved._replace(question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
@@ -330,11 +327,8 @@ def _traffic(
         open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
         return replace(open_, count=_count_of_rate(open_, rate, driving))
     if count is None:
-        raise InputError(
-            "nothing says what to send",
-            field="--requests",
-            allowed="--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once",
-        )
+        allowed = "--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once"
+        raise InputError("nothing says what to send", field="--requests", allowed=allowed)
     return base
 
 
@@ -350,8 +344,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
     if driving.limit_s is not None:
         if driving.requests is not None:
             return driving.requests
-        enough = enough_within(driving.limit_s, rate, traffic.arrivals, burstiness=traffic.burstiness)
-        return _within_limit(enough)
+        return _within_limit(enough_within(driving.limit_s, rate, traffic.arrivals, burstiness=traffic.burstiness))
     if driving.requests is not None and driving.requests > within:
         message = f"{driving.requests:,} at {rate:g}/s take longer than a year to arrive"
         raise InputError(message, field="--requests", allowed=f"at most {within:,}, or a --limit")
@@ -374,9 +367,8 @@ def _within_limit(count: float) -> int:
     """`count` as the number of requests until the time limit. Raises InputError for more than fit in memory."""
     if count > MOST_REQUESTS:
         message = f"up to {count:,.0f} requests may come until then"
-        raise InputError(
-            message, field="--limit", allowed=f"a shorter one (for at most {MOST_REQUESTS:,}), or with --requests"
-        )
+        allowed = f"a shorter one (for at most {MOST_REQUESTS:,}), or with --requests"
+        raise InputError(message, field="--limit", allowed=allowed)
     return int(count)
 
 
@@ -396,11 +388,8 @@ def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
 
 def _check_share(traffic: Traffic, replicas: int) -> None:
     if traffic.in_flight is not None and traffic.in_flight < replicas:
-        raise InputError(
-            f"{traffic.in_flight} in flight leave some of {replicas} replicas idle",
-            field="--concurrency",
-            allowed=f"at least {replicas}",
-        )
+        message = f"{traffic.in_flight} in flight leave some of {replicas} replicas idle"
+        raise InputError(message, field="--concurrency", allowed=f"at least {replicas}")
 
 
 def _pair(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PairOfLayouts:

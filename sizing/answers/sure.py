@@ -197,14 +197,9 @@ def _sure_sizes(found: Sequence[Confirmed], steps: Steps, share: float) -> list[
     asked = [_surely_asked(of.outcome, steps.data, share) for of in found]
     layouts = [_layouts(of) for of in found]
     firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
-    others = recounted(
-        [
-            (_below(own[1:], first.best, question), question)
-            for own, first, question in zip(layouts, firsts, asked, strict=True)
-        ]
-    )
+    below = [(_below(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
     sizes = []
-    for of, own, first, rest in zip(found, layouts, firsts, others, strict=True):
+    for of, own, first, rest in zip(found, layouts, firsts, recounted(below), strict=True):
         sure = _sure_of(of.best, own, first, rest, steps)
         sizes.append(of.best if sure is not None and sure.gpus < of.best.gpus else sure)
     return sizes

@@ -28,11 +28,7 @@ from sizing.specs.workload import LATENCIES, Tokens, limit_name
 SHARES = (-RULES.varied, RULES.varied)  # by which each input is changed
 LENGTHS = ("isl", "osl")
 GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act on a KV cache
-LOSSY_GROUPS = (
-    "sparsity",
-    "cache",
-    "weights",
-)  # groups of trials that change a model's answers, the first to drop first
+LOSSY_GROUPS = ("sparsity", "cache", "weights")  # of trials that change a model's answers, the first to drop first
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +52,13 @@ class Effect(NamedTuple):
 
 def changes(question: Question, price_of: str | None = None) -> Iterator[Change]:
     """Yield the changes of each limit, each length, the demand, and the price of GPU type `price_of`, a share lower and higher."""
-    for latency in LATENCIES:
+    varied = [*((_limit, name) for name in LATENCIES), *((_length, name) for name in LENGTHS)]
+    for change, name in (*varied, (_demand, ""), (_price, price_of or "")):
         for share in SHARES:
-            yield from _limit(question, latency, share)
-    for name in LENGTHS:
-        for share in SHARES:
-            yield from _length(question, name, share)
-    for share in SHARES:
-        yield from _demand(question, share)
-    for share in SHARES:
-        yield from _price(question, price_of, share)
+            yield from change(question, name, share)
 
 
-def _price(question: Question, of: str | None, share: float) -> Iterator[Change]:
+def _price(question: Question, of: str, share: float) -> Iterator[Change]:
     """Yield a change of the price of the GPU type of id `of`; nothing without a price."""
     types = question.space.gpu_types
     for gpu_type in types:
@@ -141,7 +131,7 @@ def _with_lengths(question: Question, tokens: Tokens) -> Question:
     return replace(changed, origin=replace(origin, workload=origin.workload.model_copy(update={"tokens": tokens})))
 
 
-def _demand(question: Question, share: float) -> Iterator[Change]:
+def _demand(question: Question, _: str, share: float) -> Iterator[Change]:
     """Yield a change of the demand, in its own unit; nothing without a demand."""
     units = {"concurrency": "requests in flight", "requests_per_s": "requests/s", "population": question.target.unit}
     stated = [(name, amount) for name in units if (amount := getattr(question.target, name)) is not None]

@@ -68,12 +68,8 @@ MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published r
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
-MEMORY_LAST, PRICES_LAST = 10, 11  # a short screen leaves out the memory and distant prices after all usual spare lines
-REPLICA_LAST, TYPES_LAST, FP8_LAST = (
-    13,
-    14,
-    15,
-)  # where every doubt is told, then the replica, other GPU types, FP8 weights
+# What a short screen leaves out after all usual spare lines; the last three only where every doubt is told.
+MEMORY_LAST, PRICES_LAST, REPLICA_LAST, TYPES_LAST, FP8_LAST = 10, 11, 13, 14, 15
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 

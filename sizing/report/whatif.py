@@ -286,14 +286,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         for line in few(label, said, "option", 1)
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))
-    yield Facts(
-        (
-            *replica,
-            *helps,
-            *rests_on(record.assumptions, by_day=is_by_day(i.demand)),
-            following(NEXT if "lora" in i.optimisations else ADAPTERS),
-        )
-    )
+    after = following(NEXT if "lora" in i.optimisations else ADAPTERS)
+    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), after))
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:

@@ -116,6 +116,8 @@ def record(
     chosen = next(iter(_flat(lines, "chosen")), None)
     unserved = found.sized is not None and found.sized.answer is None
     feasible = chosen is not None and not unserved
+    held = [line for line in lines if line.cache_holds is not None]
+    full = ((line, (point.concurrency for point in line.points if point.cache_full)) for line in held)
     return CurveRecord(
         inputs=_inputs(found, question, grid, measured),
         x=found.axis,
@@ -126,14 +128,7 @@ def record(
         lines=lines,
         pareto=_flat(lines, "pareto"),
         knees=_flat(lines, "knee"),
-        cache_full=tuple(
-            {
-                **_labels(line),
-                "concurrency": next((point.concurrency for point in line.points if point.cache_full), None),
-            }
-            for line in lines
-            if line.cache_holds is not None
-        ),
+        cache_full=tuple({**_labels(line), "concurrency": next(at, None)} for line, at in full),
         assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
         sized=None if found.sized is None else _sized(found.sized),
     )
