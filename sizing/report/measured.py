@@ -34,7 +34,6 @@ from sizing.formats.view import (
     Table,
     filled,
     in_words,
-    labelled,
     rows_of,
 )
 from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
@@ -43,7 +42,7 @@ from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
 from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
-from sizing.report.parts import screen, ways
+from sizing.report.parts import said, screen, ways
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.layouts import headline
@@ -302,31 +301,8 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         lambda name, statistic: answer.latency.get(name, {}).get(statistic), inputs["limits"], binding=load.binds
     )
     yield screen.figures(stated, "measured", banded=False)
-    arrivals = inputs["arrivals"]
-    beside = [] if deployment.other_gpus is None else [_otherwise(deployment, inputs["max_utilisation"], arrivals)]
-    unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
-    ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals, load.most_unit)
-    thinking = f" who think {number(inputs['think_time_s'])} s" if inputs["demand_unit"] == "users" else ""
-    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{thinking}{unit}, {arrivals}"
-    each = f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
-    ran_with = "" if deployment.ran_with is None else f"; ran with {deployment.ran_with}"
-    of = f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}"
-    unknown = () if deployment.nodes else (f"{deployment.gpu} has no profile: price, GPUs of a server",)
-    sources = f"{plural(inputs['rows'], 'row')} of {inputs['file']}", *answer.sources[:MOST_OTHERS]
-    yield Facts(
-        (
-            Line("; ".join([demand, *beside]), "Demand"),
-            Line(each + ran_with, "Replica"),
-            Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
-            *labelled("Waves", _waves(load, arrivals, deployment.arrivals)),
-            *labelled("Lighter", _lighter(load)),
-            *labelled("Cache", _cache(deployment, load)),
-            Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
-            Line(of, "Measured"),
-            *labelled("Not known", unknown),
-            *labelled("Source", sources),
-        )
-    )
+    known = said.lines("measured.csv", load, deployment, inputs, **_said(inputs, deployment, load))
+    yield Facts((*known, *(Line(source, " ") for source in answer.sources[:MOST_OTHERS])))
     if answer.alternatives:
         yield Table(COLUMNS, answer.alternatives, "/alternatives", "Other measured layouts")
     if answer.plan is not None:
@@ -346,55 +322,37 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
         yield from growth_lines(plan.growth)
 
 
-def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
-    """How the rows of the answer are read for the `wanted` arrivals, how many of all rows are not used, what the cache holds."""
-    how = {
-        (RANDOM, RANDOM): "at random arrivals, as the demand: nothing is converted",
-        (RANDOM, CLOSED): "in a closed loop, converted to random arrivals: a queue with the measured rates",
-        (CLOSED, CLOSED): "in a closed loop, read as measured",
-        (CLOSED, RANDOM): "at random arrivals, read by their mean requests in flight",
-    }[wanted, deployment.arrivals]
-    if deployment.sent:
-        how = f"at a rate with {deployment.sent}, not at random: TTFT differs, and nothing is converted"
-    unused = rows - deployment.rows
-    others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
-    return f"{plural(deployment.rows, 'row')} {how}{others}"
+READ = {  # how rows are read, by the arrivals of the demand and those of the rows
+    (RANDOM, RANDOM): "at random arrivals, as the demand: nothing is converted",
+    (RANDOM, CLOSED): "in a closed loop, converted to random arrivals: a queue with the measured rates",
+    (CLOSED, CLOSED): "in a closed loop, read as measured",
+    (CLOSED, RANDOM): "at random arrivals, read by their mean requests in flight",
+}
 
 
-def _otherwise(deployment: MeasuredDeployment, utilisation: float, arrivals: str) -> str:
-    """The GPUs with the other arrivals, and the load of a replica that they follow from."""
-    count, each = plural(deployment.other_gpus or 0, "GPU"), f"at most {number(deployment.other_most)} a replica"
-    if arrivals == CLOSED:
-        return f"{count} with random arrivals, {each}"
-    return (
-        f"{count} with a closed loop, {each}: {percent(utilisation)} of the rate of the heaviest row within the limits"
-    )
-
-
-def _waves(load: MeasuredLoad, wanted: str, measured: str) -> Iterator[str]:
-    """Yield that a closed loop's first tokens come late, where a limit on them binds at random arrivals."""
-    if (wanted, measured) == (RANDOM, CLOSED) and load.binds in ("ttft", "e2e"):
-        waits = "clients of a closed loop send in waves, so its TTFT is longer than at random arrivals"
-        yield f"{waits} and fewer GPUs may do: llmsize calibrate predicts them from the same rows"
-
-
-def _lighter(load: MeasuredLoad) -> Iterator[str]:
-    """Yield that the load is lighter than all that were measured. One request alone is the lightest there is."""
-    if load.lightest_in_flight > 1 and load.in_flight_per_replica < load.lightest_in_flight:
-        least = f"{number(load.lightest_in_flight)} in flight"
-        yield f"than the lightest measured load, {least}: latencies are those of that load, the rate is in proportion"
-
-
-def _cache(deployment: MeasuredDeployment, load: MeasuredLoad) -> Iterator[str]:
-    """Yield what the cache that the engine printed holds, beside the prediction and the load."""
-    holds, over = deployment.cache_holds, deployment.cache_over_predicted
-    if holds is None:
-        return
-    off = percent(abs((over or 1) - 1))
-    apart = "as predicted" if off == percent(0) else f"{off} {'more' if (over or 1) > 1 else 'less'} than predicted"
-    beside = "" if over is None else f", {apart}"
-    waits = "fewer than are in flight: the others wait for it, which the rows have measured"
-    yield f"{number(holds)} requests at once by the engine's log{beside}; {waits if holds < load.in_flight_per_replica else 'more than are in flight'}"
+def _said(inputs: Mapping[str, Any], deployment: MeasuredDeployment, load: MeasuredLoad) -> dict[str, Any]:
+    """What the lines of measured.csv say besides the figures of the record, and which of them are said."""
+    wanted, measured, share = inputs["arrivals"], deployment.arrivals, inputs["max_utilisation"]
+    over, off = deployment.cache_over_predicted, None
+    if over is not None:
+        apart = percent(abs(over - 1))
+        off = "as predicted" if apart == percent(0) else f"{apart} {'more' if over > 1 else 'less'} than predicted"
+    return {
+        "wanted": wanted,
+        "rows_of_file": inputs["rows"],
+        "think_s": inputs["think_time_s"] if inputs["demand_unit"] == "users" else None,
+        "rate": None if load.most_unit == "requests/s" else load.requests_per_s,
+        "other": "random arrivals" if wanted == CLOSED else "a closed loop",
+        "of_other": None if wanted == CLOSED else share,
+        "reading": READ[wanted, measured],
+        "unused": inputs["rows"] - deployment.rows or None,
+        "waves": (wanted, measured) == (RANDOM, CLOSED) and load.binds in ("ttft", "e2e"),
+        # One request alone is the lightest load that there is.
+        "lighter": load.lightest_in_flight > 1 and load.in_flight_per_replica < load.lightest_in_flight,
+        "off": off,
+        "waits": (deployment.cache_holds or 0.0) < load.in_flight_per_replica,
+        "ends": _binds(load.binds, share, wanted, measured, load.most_unit),
+    }
 
 
 def _binds(binds: str, utilisation: float, wanted: str, measured: str, unit: str) -> str:

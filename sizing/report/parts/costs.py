@@ -57,7 +57,8 @@ def _option(option: CostOption, deployed: Deployed) -> Iterator[Explanation]:
             yield derived(name, usd, each, option, use=use)
     yield derived("per 1k", option.usd_per_1k_requests.at_load, option, owned=owned)
     by_time, api = usage.split == BY_TIME, option.kind == "api"
-    ways_ = {"of_api": api, "by_time": by_time and not api, "ratio": not by_time and not api}
+    ratio = None if by_time or api else usage.split
+    ways_ = {"of_api": api, "by_time": by_time and not api, "split": ratio}
     yield derived("per million tokens", option.usd_per_million_tokens.total.at_load, option, usage, **ways_)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def line(key: str, *sources: object, **own: object) -> Line:
     """The line of a row of sentences.csv, with its label and its rank among spare lines."""
     found = row("sentences.csv", key)
     return Line(sentence(found["text"], *sources, **own), found["label"], spare=int(found["spare"] or 0))
+
+
+def lines(file: str, *sources: object, **own: object) -> Iterator[Line]:
+    """Yield the lines of a data file of this room in its order; those without a text are left out."""
+    for found in rows(Path(__file__).with_name(file)).values():
+        if text := sentence(found["text"], *sources, **own):
+            yield Line(text, found["label"], spare=int(found["spare"] or 0))
 
 
 def derived(key: str, value: float | str | None, *sources: object, **own: object) -> Explanation:
