@@ -44,7 +44,6 @@ from sizing.specs.bands import (
 )
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
-from sizing.specs.engine_time import HIGH_END
 from sizing.specs.workload import LATENCIES, Target
 
 NONE_SIMILAR = "no published runs like this"
@@ -241,7 +240,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
     """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
 
     Each run's errors are taken at the demand, or without one at the rate that the answer serves: a slower run has more requests in flight at the same rate. 8 in 10 runs of groups
-    left out lie within a range of latencies. The range of throughput is that of the most within the limits, so that it ends below the demand exactly where fewer
+    left out lie within a range. That of throughput is of the most within the limits, so that it ends below the demand exactly where fewer
     than 9 in 10 runs keep the limits.
     """
     if question.target.amount is None and not question.target.offline:
@@ -254,7 +253,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         return ()
     ((served, points),) = loads_of([answer.pool.load], target.unsized)
     margins_ = _margins(found, target, served, points)
-    slow, fast = (float(margins_.of_runs[margins_.place(end)]) for end in (HIGH_END, 1 - HIGH_END))
+    fast, slow = found._replace(weights=found.weights[margins_.order]).ends_of_rate(margins_.of_runs)
     ends = {"throughput": (max(1 / MOST_MARGIN, 1 / slow), max(1 / MOST_MARGIN, 1 / fast))}
     ends |= {name: found.ends(of) for name, of in _of_latencies(answer.pool, target, found, (served, points)).items()}
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -39,7 +38,7 @@ from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.evidence.errors import BAND_METRICS
-from sizing.specs.bands import Band, BandMetric, Bands, PublishedRuns, Situation, find
+from sizing.specs.bands import Band, BandMetric, Bands, PublishedRuns, Situation, ends_of, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import InputError
 
@@ -155,21 +154,13 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
             if len(members) < rules.least_rows or len(groups) < rules.least_groups:
                 continue
             weight = fit.weights([ratio.group for ratio in members]) ** 2
-            low, high = quantiles(np.array([ratio.value for ratio in members]), weight, tail)
+            low, high = ends_of(np.array([ratio.value for ratio in members]), weight, tail)
             # The prediction itself is always within its range.
             ends = {"low": min(1.0, float(f"{low:.3g}")), "high": max(1.0, float(f"{high:.3g}"))}
             counts = {"n": len(members), "groups": len(groups)}
             stated = {"metric": metric, **dict(zip(conditions, values, strict=True))}
             bands.append(Band.model_validate({**stated, **ends, **counts}))
     return bands
-
-
-def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    """The two values that have a share `tail` of the weight below and above them."""
-    order = np.argsort(values)
-    share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
-    low, high = np.interp([tail, 1 - tail], share, values[order])
-    return float(low), float(high)
 
 
 def rendered(bands: Sequence[Band]) -> str:

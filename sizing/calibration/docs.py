@@ -14,7 +14,6 @@ from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, Similar
 from sizing.specs.calibration import Calibration
 from sizing.specs.engine_time import HIGH_END
 from sizing.specs.gpu import AssumedEfficiencies, CollectiveRow
-from sizing.specs.workload import LATENCIES
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}
 MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
@@ -87,10 +86,8 @@ def _corrections() -> Iterator[list[str]]:
 
 def _covered(published: PublishedRuns) -> dict[str, str]:
     """The tails of the ranges of answers, and the shares of runs of groups left out that these hold."""
-    rate_tail = 1 - HIGH_END
-    found = covered(published, (published.tail, rate_tail))
-    shares = [f"{NAMES[name]} {percent(found[name][name not in LATENCIES])}" for name in found]
-    return {"tail": percent(published.tail), "rate_tail": percent(rate_tail), "covered": ", ".join(shares)}
+    shares = (f"{NAMES[name]} {percent(share)}" for name, (share,) in covered(published, (published.tail,)).items())
+    return {"tail": percent(published.tail), "rate_tail": percent(1 - HIGH_END), "covered": ", ".join(shares)}
 
 
 def _ranges() -> Iterator[list[str]]:

@@ -205,13 +205,25 @@ COMPARED_BY: tuple[tuple[str, ...], ...] = (
 )
 
 
+def ends_of(values: NDArray[np.float64], weights: NDArray[np.float64], tail: float) -> tuple[float, float]:
+    """The ends of a range beyond which lies the share `tail` of a group yet unseen on each side; weights of a group add up to 1.
+
+    Of n groups in order, the i-th is expected to have i / (n + 1) of all groups below it, so few groups give a wide range.
+    """
+    order = np.argsort(values)
+    weights = weights[order]
+    share = (np.cumsum(weights) - weights / 2 + 0.5) / (weights.sum() + 1)
+    low, high = np.interp([tail, 1 - tail], share, values[order])
+    return float(low), float(high)
+
+
 class SimilarRuns(NamedTuple):
     """Runs that resemble a question.
 
     `groups` is the number of groups. `weights` has one weight for each run; the weights of a group add up to 1. `times` has one
     row for each run and one column for each of `TIMES`: measured over predicted time (for throughput, the time per request). If
     `own`, the runs follow from the errors of the user's own runs; they have equal weights, and `groups` counts the own runs.
-    Runs of a class without an architecture are of `any_gpu` generation. `tail` is the share of runs beyond each end of a range.
+    Runs of a class without an architecture are of `any_gpu` generation. `tail` is that of `ends_of`.
     """
 
     groups: int
@@ -227,12 +239,15 @@ class SimilarRuns(NamedTuple):
         return column
 
     def ends(self, factors: NDArray[np.float64]) -> tuple[float, float]:
-        """The ends of the range of `factors`, one for each run, beyond which lies the share `tail` of runs on each side."""
-        order = np.argsort(factors)
+        """The ends of the range of `factors`, one for each run."""
+        return ends_of(factors, self.weights, self.tail)
+
+    def ends_of_rate(self, margins: NDArray[np.float64]) -> tuple[float, float]:
+        """The ends of the range of `margins`, one for each run. The high one is that of the sure count, by known runs alone."""
+        order = np.argsort(margins)
         share = np.cumsum(self.weights[order]) / self.weights.sum()
-        places = np.searchsorted(share, np.array([self.tail, 1 - self.tail]) - ROUNDING)
-        low, high = factors[order][np.minimum(places, order.size - 1)]
-        return float(low), float(high)
+        place = min(int(np.searchsorted(share, HIGH_END - ROUNDING)), order.size - 1)
+        return ends_of(margins, self.weights, 1 - HIGH_END)[0], float(margins[order][place])
 
     def share(self, kept: NDArray[np.bool_]) -> float:
         """The share of runs marked in `kept`. Each group has the same weight."""
@@ -254,8 +269,7 @@ class _Table:
 class PublishedRuns(OneFile, Sourced):
     """The whole file. Each line is one run with the values of `COLUMNS`; a dash means not measured. `groups` names the groups.
 
-    Ranges of latencies leave out the share `tail` of runs on each side. So they hold about 8 in 10 runs of groups left out; with
-    few groups, a tail of a tenth would hold fewer.
+    With this `tail` of `ends_of`, ranges of latencies hold about 8 in 10 runs of groups left out.
     """
 
     FILE = "hardware_profiles/_runs.yaml"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sizing.calibration import fit
-from sizing.calibration.bands import Ratio, bands_of, quantiles, tail_of
+from sizing.calibration.bands import Ratio, bands_of, tail_of
 from sizing.calibration.fit import Constant
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import shelf
@@ -116,13 +116,6 @@ def test_a_row_is_rewritten_and_all_else_stays() -> None:
 def test_a_row_that_is_not_there_is_said(setting: str, row: int) -> None:
     with pytest.raises(ValueError):
         engine_rewritten(PROFILE, setting, {row: NEW})
-
-
-def test_quantiles_count_weights() -> None:
-    """Of 1, 2 and 3 with weights 1, 2 and 1 the middles of the weights are at 1/8, 1/2 and 7/8."""
-    values, weight = np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
-    assert quantiles(values, weight, 0.125) == pytest.approx((1.0, 3.0))
-    assert quantiles(values, weight, 0.5) == pytest.approx((2.0, 2.0))
 
 
 def ratios(rng: np.random.Generator, spread: float, groups: int = 60) -> list[Ratio]:
