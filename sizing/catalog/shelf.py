@@ -291,14 +291,10 @@ def _entry(path: Path) -> CatalogEntry:
     """Read name and aliases from the first two lines of a profile that are not comments."""
     with path.open(encoding="utf-8", errors="replace") as stream:
         lines = (line for line in stream if not line.startswith("#"))
-        head = dict(map(_head_line, islice(lines, 2)))
+        parts = (line.partition(":") for line in islice(lines, 2))
+        head = {key.strip(): value.strip() for key, _, value in parts}
     name = next(_listed(head.get("name", "")), path.stem)
     return CatalogEntry(path.stem, path, name, tuple(_listed(head.get("aliases", ""))))
-
-
-def _head_line(line: str) -> tuple[str, str]:
-    key, _, value = line.partition(":")
-    return key.strip(), value.strip()
 
 
 def _listed(text: str) -> Iterator[str]:

@@ -41,10 +41,6 @@ def _moment_s(value: object) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _milliseconds(value: Any) -> float:
-    return float(value) * MILLI
-
-
 class Columns(NamedTuple):
     """The columns of a published trace format: arrival with its parser into seconds, prompt tokens, output tokens."""
 
@@ -67,7 +63,7 @@ KNOWN = (
     # Azure LLM inference traces: https://github.com/Azure/AzurePublicDataset
     Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", _moment_s, "a date and time"),
     # Mooncake: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces
-    Columns("timestamp", "input_length", "output_length", _milliseconds, "milliseconds"),
+    Columns("timestamp", "input_length", "output_length", lambda value: float(value) * MILLI, "milliseconds"),
     # BurstGPT: https://github.com/HPMLL/BurstGPT
     Columns("Timestamp", "Request tokens", "Response tokens", float, "seconds"),
 )

@@ -27,7 +27,8 @@ def read(
     texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
 ) -> tuple[Axis, ...]:
     """Read the axes in `texts`. Raises InputError with a fault for each wrong key or value."""
-    keys = {name: option for option in options if option.type not in (bool, LISTED) for name in _spellings(option)}
+    varied = [option for option in options if option.type not in (bool, LISTED)]
+    keys = {name: one for one in varied for name in (one.name, *(_spelt(f) for f in one.flags if f.startswith("--")))}
     faults: list[Fault] = []
     axes: list[Axis] = []
     for text in texts:
@@ -46,7 +47,8 @@ def read(
         try:
             axes.append(Axis(option.name, _values(option, listed)))
         except ValueError as error:
-            faults.append(Fault(str(error), field=field_of(option), allowed=_allowed(option)))
+            allowed = LISTED_NUMBERS if option.type in NUMERIC else "values with commas"
+            faults.append(Fault(str(error), field=field_of(option), allowed=allowed))
             continue
         faults += _wrong(option, axes[-1].values, catalog)
     faults += _rivals(options, axes, values)
@@ -65,16 +67,6 @@ def field_of(option: Field) -> str:
 
 def _spelt(key: str) -> str:
     return key.strip().lower().lstrip("-").replace("-", "_")
-
-
-def _spellings(option: Field) -> Iterator[str]:
-    """Yield the names of an option: its own name, and the names of its long flags."""
-    yield option.name
-    yield from (_spelt(flag) for flag in option.flags if flag.startswith("--"))
-
-
-def _allowed(option: Field) -> str:
-    return LISTED_NUMBERS if option.type in NUMERIC else "values with commas"
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:

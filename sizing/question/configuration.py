@@ -147,7 +147,7 @@ def with_settings(
     taken: dict[str, Setting] = {}
     for name, setting in settings.in_force.items():
         field = by_name.get(name)
-        if field is None or name in stated or _excluded(name, stated):
+        if field is None or name in stated or any(name in group and stated & set(group) for group in EXCLUDING):
             continue
         path = field.field or OF_WORKLOAD.get(name)
         if path is not None and (_said(path, by_name, stated, values) or (named and _says(workload, path))):
@@ -155,10 +155,6 @@ def with_settings(
         taken[name] = setting
     filled = {name: [one.value] if by_name[name].type == LISTED else one.value for name, one in taken.items()}
     return {**values, **filled, CONFIGURED: {name: setting.place for name, setting in taken.items()}}
-
-
-def _excluded(name: str, stated: set[str]) -> bool:
-    return any(name in group and stated.intersection(group) for group in EXCLUDING)
 
 
 def _said(path: str, by_name: Mapping[str, Field], stated: set[str], values: Mapping[str, Any]) -> bool:

@@ -433,15 +433,7 @@ def _stacked(found: Sequence[Timed]) -> Stack:
 
 COLUMNS = ("prompt_attention_s", "prompt_floor_s", "largest_stage", "last_stage", "launch_s", "front_end_s")
 TABLES = ("body_s", "head_s", "decode_s", "again_s", "joined_s", "shared_s")
-OF_FLOW = {
-    "isl": "isl",
-    "osl": "osl",
-    "chunk_tokens": "chunk_tokens",
-    "pp": "pp",
-    "dp": "dp",
-    "even_stages": "stages",
-    "slots": "slots",
-}
+OF_FLOW = {name: name for name in ("isl", "osl", "chunk_tokens", "pp", "dp", "slots")} | {"even_stages": "stages"}
 ALIKE = attrgetter(*(field.name for field in fields(Batching) if field.name not in OF_FLOW))
 
 
@@ -450,10 +442,7 @@ def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:
     columns: dict[str, Any] = {name: column([getattr(curve, name) for curve in curves]) for name in COLUMNS}
     tables: dict[str, Any] = {name: _rows([getattr(curve, name) for curve in curves]) for name in TABLES}
     lengths: dict[str, Any] = {of: column([getattr(flow, name) for flow in flows]) for of, name in OF_FLOW.items()}
-    return Stack(
-        replace(curves[0], **columns, **tables),
-        replace(flows[0], **lengths),
-    )
+    return Stack(replace(curves[0], **columns, **tables), replace(flows[0], **lengths))
 
 
 def _rows(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:

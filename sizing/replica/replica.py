@@ -28,15 +28,15 @@ from sizing.specs.units import GIB, GIGA, MIB, missing_gib
 from sizing.specs.workload import Defaults, Reach
 
 # Fields of a workload's `serving` and the engine settings that they override.
-GIVEN = {
-    "memory_fraction": "memory_fraction",
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-    "all2all_backend": "all2all_backend",
-    "expert_imbalance": "expert_imbalance",
-    "prefix_caching": "prefix_caching",
-    "pp_layers": "pp_remainder",
-}
+ALIKE = (
+    "memory_fraction",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "all2all_backend",
+    "expert_imbalance",
+    "prefix_caching",
+)
+GIVEN = {name: name for name in ALIKE} | {"pp_layers": "pp_remainder"}
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 

@@ -199,15 +199,14 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in _SPACES else _escaped(char) for char in text)
+    return "".join(
+        char if char.isprintable() or char in _SPACES else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
 
 
 # Blanks that str.isprintable rejects, but that occur in numbers and units.
 _SPACES = "\u00a0\u202f"
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 _VERSION = re.compile(

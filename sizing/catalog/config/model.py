@@ -316,13 +316,11 @@ def read_model(
     source: str,
     where: str | None = None,
     hf_quant_config: Mapping[str, Any] | None = None,
-    checkpoint_bytes: int | None = None,
 ) -> Model:
     """The model of a config.json.
 
     `where` is the file that faults name. `hf_quant_config` is the content of ModelOpt's file with that name, if there is one.
-    `checkpoint_bytes` is the exact size of the weights in bytes, if an index gives it. Raises InputError with one fault for each
-    field that is missing, wrong, or can't be expressed.
+    Raises InputError with one fault for each field that is missing, wrong, or can't be expressed.
     """
     if not isinstance(config, Mapping):
         raise InputError("not a mapping of fields", file=where)
@@ -361,7 +359,6 @@ def read_model(
         mtp=read_mtp(fields, layers, read_last, excluded_modules(fields, hf_quant_config)),
         pooled=bool(fields.flag(ENCODER)),
         encoder=bool(fields.flag(ENCODER)),
-        checkpoint_bytes=checkpoint_bytes,
         source=source,
         notes=(*fields.notes, *_taken(given, fields)),
     )

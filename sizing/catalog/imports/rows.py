@@ -385,7 +385,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     sizes: list[int] = [count for name in ("tp", "pp", "attention_dp") if isinstance(count := values[name], int)]
     of_layout = math.prod(sizes) if values["tp"] and not run.one_replica else None
     values["n_gpus"] = values["n_gpus"] or of_layout
-    return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
+    return {name: _written(values.get(name)) for name in HEAD}
 
 
 def _unlike_plain(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[str]:
@@ -415,4 +415,4 @@ def _mode(concurrency: int | None, rate_per_s: float | None) -> str:
 
 
 def _written(value: object) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else "" if value is None else str(value)

@@ -60,7 +60,8 @@ IN_SECONDS = FlatKeys("InferenceMAX", "ttft", "tpot", "e2el", "", 1e3)
 
 def recognised(entry: Mapping[str, Any]) -> bool:
     """Whether an object is a run of one of these scripts."""
-    return _is_serving(entry) or _is_aggregate(entry) or _is_llmperf(entry)
+    is_serving = {"completed", "duration", "total_input_tokens", "total_output_tokens"} <= set(entry)
+    return is_serving or _is_aggregate(entry) or _is_llmperf(entry)
 
 
 def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
@@ -69,10 +70,6 @@ def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
         yield _llmperf(entry)
     else:
         yield _aggregate(entry) if _is_aggregate(entry) else _serving(entry)
-
-
-def _is_serving(entry: Mapping[str, Any]) -> bool:
-    return {"completed", "duration", "total_input_tokens", "total_output_tokens"} <= set(entry)
 
 
 def _is_aggregate(entry: Mapping[str, Any]) -> bool:
