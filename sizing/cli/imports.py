@@ -45,9 +45,8 @@ def command(
     from sizing.specs.errors import Part, check
 
     output = Part(lambda: chosen_format(values))
-    values = without_settings(
-        values, [field.name for field in IMPORT_OPTIONS]
-    )  # a plan's settings are no measured facts
+    # A plan's settings are no measured facts.
+    values = without_settings(values, [field.name for field in IMPORT_OPTIONS])
     target = Part(lambda: written_apart(out, files))
     stated = Part(lambda: _stated(values))
     read = Reader(values)

@@ -64,9 +64,8 @@ class CostCurve(NamedTuple):
         return units * self.usd_per_unit_year + requests_per_day * DAYS_PER_YEAR * self.usd_per_request
 
 
-Curves = Sequence[
-    CostCurve
-]  # alternatives of one way to serve, such as a provider's instances of several sizes: the cheapest counts
+# Alternatives of one way to serve, such as a provider's instances of several sizes: the cheapest counts
+Curves = Sequence[CostCurve]
 
 
 class Crossing(NamedTuple):

@@ -344,9 +344,8 @@ class _Places(NamedTuple):
     beyond: Array
 
     def seconds(self, table: Array) -> Array:
-        least = table.take(
-            self.place
-        )  # slopes of the wanted intervals alone: tables are longer than most rows of loads
+        # Slopes of the wanted intervals alone: tables are longer than most rows of loads.
+        least = table.take(self.place)
         found: Array = (table.take(self.place + 1) - least) / self.length * self.beyond + least
         return found
 
@@ -372,9 +371,8 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
     In a full pipeline a pass lasts pp times its slowest stage; the whole head is on the last stage. The host schedules each
     microbatch.
     """
-    lone = (
-        np.argmin(np.all(decoding <= 1, axis=0)) - 1 if np.ndim(decoding) > 1 else 0
-    )  # loads that take as long as one
+    # Loads that take as long as one.
+    lone = np.argmin(np.all(decoding <= 1, axis=0)) - 1 if np.ndim(decoding) > 1 else 0
     if lone > 0:
         taken_s = np.asarray(decode_step_s(curves, flow, np.asarray(decoding)[:, lone:]))
         return np.concatenate((np.repeat(taken_s[:, :1], lone, axis=1), taken_s), axis=1)

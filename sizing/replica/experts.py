@@ -87,9 +87,8 @@ def _tiles(of: ExpertLoad, rows: int) -> Array:
     Each expert hit takes at least one tile, and on average half a tile more than its pairs fill.
     """
     filled = of.pairs_each / rows + 1 / 2
-    eighth = np.square(
-        np.square(np.square(filled))
-    )  # smooths the bend between an expert that fills less than a tile and one that fills many
+    # Smooths the bend between an expert that fills less than a tile and one that fills many.
+    eighth = np.square(np.square(np.square(filled)))
     found: Array = np.sum(of.experts_hit * np.sqrt(np.sqrt(np.sqrt(1 + eighth))), axis=0)
     return found
 
