@@ -17,7 +17,7 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.attention import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.replica import experts, states, surfaces
+from sizing.replica import experts, surfaces
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
 from sizing.replica.rows import Choice, KernelRows
@@ -403,7 +403,7 @@ class Kernels:
         surface = self._rows.surface(kind, precisions) if work.pair_values else None
         if surface is not None:
             chip = self._chip(surface, self.plan.activation)
-            timed = states.sparse_decode_us if work.chosen else states.latent_decode_us
+            timed = surfaces.sparse_decode_us if work.chosen else surfaces.latent_decode_us
             return np.where(np.asarray(operation.bytes) > 0, MICRO * timed(surface, chip, work), 0.0)
 
         def near(row: Any) -> float:
@@ -433,11 +433,11 @@ class Kernels:
         plain = self._rows.surface("latent_prefill", formats)
         if plain is None:
             return self._prefill_attention(operation)
-        dense_us = states.latent_prefill_us(plain, self._chip(plain, self.plan.activation), work)
+        dense_us = surfaces.latent_prefill_us(plain, self._chip(plain, self.plan.activation), work)
         sparse = self._rows.surface("sparse_prefill", formats) if work.chosen else None
         if sparse is not None:
             by_index = self._flops_per_s("fp8") * MICRO
-            sparse_us = states.sparse_prefill_us(sparse, self._chip(sparse, self.plan.activation), work, by_index)
+            sparse_us = surfaces.sparse_prefill_us(sparse, self._chip(sparse, self.plan.activation), work, by_index)
             dense = bool(sparse.constants["dense"]) & (np.asarray(work.prompt_tokens) <= work.chosen)
             dense_us = np.where(dense, dense_us, sparse_us)
         return np.where(np.asarray(operation.flops) > 0, MICRO * dense_us, 0.0)
@@ -451,7 +451,9 @@ class Kernels:
             return self._state(operation)
         chip = self._chip(surface, self.plan.activation)
         busy_us = (
-            states.scan_us(surface, chip, work) if part == "scan" else states.state_us(surface, chip, operation.bytes)
+            surfaces.scan_us(surface, chip, work)
+            if part == "scan"
+            else surfaces.state_us(surface, chip, operation.bytes)
         )
         return np.where(np.asarray(operation.bytes) > 0, MICRO * busy_us, 0.0)
 

@@ -14,7 +14,7 @@ import yaml
 from sizing.calibration import fit
 from sizing.calibration.bands import Ratio, bands_of, tail_of
 from sizing.calibration.fit import Constant
-from sizing.calibration.profiles import NewRow, engine_rewritten
+from sizing.calibration.refit import NewRow, engine_rewritten
 from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.notes import known_of
