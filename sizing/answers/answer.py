@@ -19,7 +19,7 @@ from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
-from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction
+from sizing.specs.bands import ConfidentSize
 from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.workload import Aim
 
@@ -368,11 +368,6 @@ class Outcome:
             replica = answer.pool.replica
             firsts.setdefault((replica.gpu_type.id, replica.plan.weight_format), answer)
         return list(firsts.values())
-
-    @property
-    def correction(self) -> Correction:
-        """The correction by published runs that the first answer's step times were multiplied by."""
-        return UNCORRECTED if self.best is None else self.best.pool.load.kernels.correction
 
     @property
     def verified(self) -> bool | None:

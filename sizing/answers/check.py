@@ -153,9 +153,7 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
 
 def _nearest(size: Answer, limits: Limits) -> str | None:
     """The limit that the simulated latencies are nearest to, or farthest beyond; None without limits."""
-    found = {
-        name: size.latency_s(name).get(limit.statistic, 0.0) / limit.seconds for name, limit in limits.stated.items()
-    }
+    found = limits.used(size.latency_s)
     return max(found, key=lambda name: found[name], default=None)
 
 

@@ -247,7 +247,8 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         places = [(n, i) for n, line in enumerate(lines) if line.origin == origin for i in range(len(found[n]))]
         points = [found[n][i] for n, i in places]
         latency, throughput = _coordinates(points)
-        allowed = [found[n][i].feasible and not _is_beyond(found[n], i) for n, i in places]
+        # No load above the heaviest of its line within the limits, which longer runs decided.
+        allowed = [found[n][i].feasible and not any(below.heaviest for below in found[n][:i]) for n, i in places]
         of_answer = (index for index, point in enumerate(points) if point.chosen)
         best = next(of_answer, best_within(latency, throughput, np.array(allowed, dtype=bool)))
         for index, ((n, i), on) in enumerate(zip(places, pareto(latency, throughput), strict=True)):
@@ -257,11 +258,6 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         if (at := knee(*_coordinates(row))) is not None:
             row[at] = row[at]._replace(knee=True)
     return Curve(axis, limits, tuple(replace(line, points=tuple(row)) for line, row in zip(lines, found, strict=True)))
-
-
-def _is_beyond(points: Sequence[CurvePoint], index: int) -> bool:
-    """Whether a point lies above the heaviest load of its line within the limits, which longer runs decided."""
-    return any(point.heaviest for point in points[:index])
 
 
 def _axis(lines: Iterable[CurveLine], limits: Limits, metric: Metric) -> CurveAxis:

@@ -61,15 +61,9 @@ class Pair:
     in_flight: tuple[int, ...]
 
 
-class Unpaired(NamedTuple):
-    """Pools without a usable pair of layouts, and the outcome of the search."""
-
-    found: Outcome
-
-
 @dataclass(frozen=True, slots=True)
 class CurveLine:
-    """A deployment with its points by load; without points, `reason` or `pools` (`Unpaired`) say why.
+    """A deployment with its points by load; without points, `reason` or `pools` (the outcome of their search) say why.
 
     `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one
     replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds, and
@@ -95,7 +89,7 @@ class CurveLine:
     sent: str | None = None
     pooled: str | None = None
     parts: tuple[Timed, ...] = ()
-    pools: Pair | Unpaired | None = None
+    pools: Pair | Outcome | None = None
     points: tuple[CurvePoint, ...] = ()
 
     @property

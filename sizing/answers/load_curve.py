@@ -51,11 +51,6 @@ class LoadCurve:
     random: bool = False
 
     @property
-    def most_in_flight(self) -> float:
-        """The heaviest load that was measured."""
-        return float(self.in_flight[-1])
-
-    @property
     def most_requests_per_s(self) -> float:
         """The highest rate that was measured."""
         return float(self.requests_per_s[-1])
@@ -63,7 +58,7 @@ class LoadCurve:
     @cached_property
     def states(self) -> Array:
         """The numbers of requests in flight from 1 to the heaviest measured load, shape (n,)."""
-        return np.arange(1, int(np.ceil(self.most_in_flight)) + 1, dtype=float)
+        return np.arange(1, int(np.ceil(self.in_flight[-1])) + 1, dtype=float)
 
     @cached_property
     def spreads(self) -> Mapping[str, tuple[Array, NDArray[np.intp], Array]]:

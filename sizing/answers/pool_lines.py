@@ -17,7 +17,7 @@ import numpy as np
 
 from sizing.answers import pools
 from sizing.answers.answer import Answer
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, predicted
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, predicted
 from sizing.answers.points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
@@ -75,7 +75,7 @@ def _lines(
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
-        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found))
+        yield CurveLine("predicted", names, weights, *engine, pools=found)
 
 
 def _alone_s(pair: Answer, question: Question) -> float:

@@ -201,8 +201,7 @@ def _capacity(kept: Pool, refuted: Answer, question: Question) -> Capacity:
 def _missed(refuted: Answer, question: Question) -> dict[Metric, float]:
     """The latencies beyond their limits in the replay of a size, each divided by its limit."""
     assert refuted.run is not None
-    measured_s, limits = refuted.run.latencies_s, question.target.limits.stated
-    ratios = {name: measured_s[name].get(limit.statistic, 0.0) / limit.seconds for name, limit in limits.items()}
+    ratios = question.target.limits.used(refuted.run.latencies_s.__getitem__)
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
 
 

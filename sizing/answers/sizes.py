@@ -44,11 +44,7 @@ class SizeVerdict(NamedTuple):
         """The limit that the simulation exceeds by the largest factor; None where it exceeds none."""
         run = self.measured.run
         assert run is not None
-        over = {
-            name: run.latencies_s[name][limit.statistic] / limit.seconds
-            for name, limit in limits.stated.items()
-            if run.latencies_s[name]
-        }
+        over = limits.used(run.latencies_s.__getitem__)
         worst = max(over, key=lambda name: over[name], default=None)
         return worst if worst is not None and over[worst] > 1 else None
 

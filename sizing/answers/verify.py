@@ -167,8 +167,7 @@ def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
 
     A growing queue also makes it infinite: always in a `steady` load, else only where no latency has a limit.
     """
-    of_each = ((limit, run.latencies_s[name]) for name, limit in limits.stated.items())
-    ratios = [of[limit.statistic] / limit.seconds for limit, of in of_each if of]
+    ratios = limits.used(run.latencies_s.__getitem__).values()
     grows = not run.stable and (steady or not ratios)
     return math.inf if grows or run.refused or not run.completed else max(ratios, default=1.0)
 

@@ -29,7 +29,7 @@ from sizing.formats.words import joined, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, evidence, pools, quantities
-from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf
+from sizing.report.parts.evidence import Evidence, SureOf, limited_latencies
 from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import (
     BesideAnswer,
@@ -429,19 +429,14 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield verdict("; ".join(filter(None, (holds, best.queue, single))), good=not best.queue)
         yield from at_usual_limits(record.usual_limits)
         known, usd = (best.gpus_sure, record.confidence, best.evidence), best.usd_per_hour
-        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, usd and usd / gpus).lines(_limited(best))
+        yield from SureOf(gpus, *known, limited, by_rate, best.gpu, usd and usd / gpus).lines(
+            limited_latencies(best.limited, best.bands, "limited.{}")
+        )
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         deployed = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
         most = number(old.requests_per_s)
         yield Line(f"{old.gpus} x {old.gpu} ({deployed}) serve at most {most} requests/s within the limits", "Replaced")
-
-
-def _limited(c: CompareCandidate) -> Iterator[LimitedLatency]:
-    """Yield the limited latencies of a candidate for which published runs give a range."""
-    for key, limited in c.limited.items():
-        if limited is not None and limited.ms is not None and (band := c.bands.get(f"limited.{key}")) is not None:
-            yield LimitedLatency(key, limited.statistic, limited.ms, band)
 
 
 def notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:

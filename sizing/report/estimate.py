@@ -15,7 +15,7 @@ from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, evidence, layouts, repeat, screen
-from sizing.report.parts.evidence import Evidence, LimitedLatency, SureOf, doubts
+from sizing.report.parts.evidence import Evidence, SureOf, doubts, limited_latencies
 from sizing.report.parts.figures import (
     BatchJob,
     Cost,
@@ -70,6 +70,7 @@ OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utili
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
 # What a short screen leaves out after all usual spare lines; the last three only where every doubt is told.
 MEMORY_LAST, PRICES_LAST, REPLICA_LAST, TYPES_LAST, FP8_LAST = 10, 11, 13, 14, 15
+RANGED = "latency.{}.{}"  # the paths of bands of latencies
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 
@@ -356,14 +357,17 @@ def _evident(record: Estimate) -> Iterator[Line]:
     d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
     if d is None or found is None or confidence is None:
         return
-    limited = is_limited(record.inputs.limits)
+    limited, (best,) = is_limited(record.inputs.limits), _as_alternative(record)
+    ranges, alike = (
+        limited_latencies(best.limited, record.bands, RANGED),
+        screen.similar(found.own, any_gpu=found.any_gpu),
+    )
     if not is_demanded(record.inputs.demand):
         known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
         yield from screen.served(known_of, limited, None if c is None else c.requests_per_s_without)
         if (more := found.requests_per_s_as_predicted) is not None:
-            alike = screen.similar(found.own, any_gpu=found.any_gpu)
             yield Line(f"Prediction alone: {number(more)} requests/s, kept in under half of {alike}")
-        yield from doubts(found, d.gpu, _limited(record), ranged=True)
+        yield from doubts(found, d.gpu, ranges, ranged=True)
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
@@ -371,22 +375,11 @@ def _evident(record: Estimate) -> Iterator[Line]:
         without += f" x {c.gpu_without}"
     price = record.cost and record.cost.usd_per_gpu_hour
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, limited, by_rate, d.gpu, price)
-    yield from known.lines(_limited(record), without=without, gpus_without=c and c.gpus_without, ranged=True)
+    yield from known.lines(ranges, without=without, gpus_without=c and c.gpus_without, ranged=True)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
-        alike = screen.similar(found.own, any_gpu=found.any_gpu)
         yield Line(f"Prediction alone: {fewer}, enough in under half of {alike}")
-
-
-def _limited(record: Estimate) -> Iterator[LimitedLatency]:
-    """Yield the limited latencies for which published runs give a range."""
-    for key, limit in record.inputs.limits.items():
-        if limit is None or record.latency is None:
-            continue
-        value = getattr(getattr(record.latency, key), limit.statistic)
-        if value is not None and (band := record.bands.get(f"latency.{key}.{limit.statistic}")) is not None:
-            yield LimitedLatency(key, limit.statistic, value, band)
 
 
 def _judged(record: Estimate) -> Iterator[Judged]:

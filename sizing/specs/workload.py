@@ -1,6 +1,7 @@
 """A workload as a user states it: model, precision, tokens, demand, latency limits and serving options. Also its target."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -146,6 +147,11 @@ class Limits(Spec):
     def at(self, name: str, seconds: float) -> "Limits":
         """The limits with the one on latency `name`, which must be stated, at `seconds`."""
         return self.model_copy(update={name: getattr(self, name).at(seconds)})
+
+    def used(self, latency_s: Callable[[Metric], Mapping[str, float]]) -> dict[Metric, float]:
+        """Each limited latency divided by its limit, where it is known; `latency_s` gives its statistics in s."""
+        found = {name: (limit, latency_s(name)) for name, limit in self.stated.items()}
+        return {name: of[limit.statistic] / limit.seconds for name, (limit, of) in found.items() if of}
 
 
 ANY_NUMBER = 999  # images of a prompt without a limit

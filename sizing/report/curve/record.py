@@ -147,7 +147,7 @@ def _line(line: CurveLine) -> LineRecord:
         if isinstance(line.pools, Pair):
             shapes = pools.shapes(line.pools.pair)
         else:
-            reason = pools.why_not(line.pools.found)
+            reason = pools.why_not(line.pools)
     return filled(
         LineRecord,
         line,

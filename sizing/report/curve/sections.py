@@ -29,7 +29,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, SizedFor, in_flight, line_name, shape
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
-from sizing.report.parts.question import is_limited, lengths
+from sizing.report.parts.question import is_limited, lengths, people_words
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
@@ -143,9 +143,7 @@ def _verdict(record: CurveRecord) -> Facts:
 def _of_demand(sized: SizedFor, line: LineRecord, point: CurvePoint, within: str) -> Facts:
     """The answer to a demand, as llmsize estimate gives it, and the load of each replica."""
     d, gpus, replicas = sized.demand, sized.gpus or 0, sized.replicas or 0
-    stated = (
-        f"{number(d.requests_per_s)} requests/s" if d.concurrent_users is None else f"{d.concurrent_users:,.10g} users"
-    )
+    stated = people_words(d) or f"{number(d.requests_per_s)} requests/s"
     if d.daily_active_users is not None:
         stated = f"{d.daily_active_users:,.10g} daily active users"
     said = f"{within}; the answer of llmsize estimate for {stated}, {in_flight(point)} in flight a replica"

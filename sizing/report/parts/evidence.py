@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR, least_of, likely
@@ -33,6 +33,9 @@ from sizing.specs.bands import (
 from sizing.specs.data import Advice
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
+
+if TYPE_CHECKING:
+    from sizing.report.parts.layouts import Limited  # which loads the search
 
 TITLES: dict[BandMetric, str] = {
     **{name: name.upper() for name in LATENCIES},
@@ -331,7 +334,7 @@ def runs_of(found: Evidence | None) -> str:
 def _factors(outcome: Outcome) -> StepFactors | None:
     if outcome.best is None or outcome.best.separate:
         return None
-    by = outcome.correction
+    by = outcome.best.pool.load.kernels.correction
     return filled(StepFactors, by) if by.groups else None
 
 
@@ -400,6 +403,15 @@ class LimitedLatency(NamedTuple):
     statistic: str
     ms: float
     band: ErrorBand
+
+
+def limited_latencies(
+    limited: Mapping[str, Limited | None], bands: Mapping[str, ErrorBand], path: str
+) -> Iterator[LimitedLatency]:
+    """Yield the limited latencies with a range in `bands`; `path` has places for the latency and the statistic."""
+    for key, of in limited.items():
+        if of is not None and of.ms is not None and (band := bands.get(path.format(key, of.statistic))) is not None:
+            yield LimitedLatency(key, of.statistic, of.ms, band)
 
 
 def doubts(

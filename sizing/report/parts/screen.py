@@ -16,7 +16,7 @@ from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.report.parts.said import asked_for
-from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
+from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 
 KEPT, MISSED, DIM = "green", "red", "dim"
@@ -28,9 +28,7 @@ WAITS = "offline, TTFT has the wait in the queue"
 NO_LIMIT = "No latency limit is set"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
-LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
 KEEP = {LIMITS_HOLD: "keep the limits", RATE_KEPT: "keep the rate", SERVED: "serve the demand"}
-THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {
     "gpus": "fewest GPUs",
     "cost": "lowest cost",
@@ -174,34 +172,29 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: 
 
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `shape` is the layout of a
     replica of the sure number, if it is another than the answer's, and what it costs. `first` is what is better done before a sure
-    number that no buyer can use, which is left out then; with all details it is there.
+    number that no buyer can use, which is left out then.
     """
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
     share, count = percent(found.confidence), plural(gpus, "GPU")
-    runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
     if found.gpus is None:
+        runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{f'; {first}' if first else ''}{more}")
     alike = similar(found.own, any_gpu=found.any_gpu)
     if found.gpus <= gpus:
-        are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         if not shape and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
         far = f"; as runs differ widely, {first}" if first else ""
-        said = f"{count}{shape} {_keep(keeps, gpus)} in {share} of {alike}{more}{far}"
-        return Line(said, detailed=(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}",))
-    odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
-    runs = f"{runs.removesuffix(')')}{_slower(found)})"
-    detail = f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}"
+        return Line(f"{count}{shape} {_keep(keeps, gpus)} in {share} of {alike}{more}{far}")
     sure_of = f"{found.gpus:,}{shape} in {share} or more"
     if found.chance is None:
         said = f"{plural(found.gpus, 'GPU')}{shape} {_keep(keeps, found.gpus)} in {share} of {alike}"
     else:
         said = f"{count} {_keep(keeps, gpus)} in {percent(found.chance)} of {alike}" + ("" if first else f", {sure_of}")
     far = f"; they are too far apart for a sure count: {first}" if first else ""
-    return Line(f"{said}{far}{more}", detailed=(detail,))
+    return Line(f"{said}{far}{more}")
 
 
 def _keep(keeps: str, gpus: int) -> str:
@@ -233,17 +226,6 @@ def similar(own: bool, *, any_gpu: bool) -> str:
     if own:
         return of_runs(own)
     return "benchmark runs on any GPU" if any_gpu else "similar benchmark runs"
-
-
-def _slower(found: ConfidentSize) -> str:
-    """Write the quantity that sets the sure number, and how far off it is in the run that sets it.
-
-    That is with as many requests in flight. At the same rate a slower run has more of them, and is slower still.
-    """
-    if found.by is None or found.times is None or found.times < LEAST_SLOWER:
-        return ""
-    called = "time a request" if found.by == "throughput" else found.by.upper()
-    return f", {number(found.times)} x {called} with as many in flight"
 
 
 def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
