@@ -185,7 +185,8 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
         whole = _detailed(data.get(field), value)
         for other in dropped[field]:
             _drop(data, other)
-        _set(data, field.split("."), whole)
+        *holders, last = field.split(".")
+        _holder(data, holders)[last] = whole
     try:
         return checked(Workload, data, lambda path: _option(path, given, options))
     except InputError as error:
@@ -236,14 +237,13 @@ def _drop(data: dict[str, Any], field: str) -> None:
     data.pop(last, None)
 
 
-def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
-    """Set a nested field. A value on its path that is not a mapping is replaced, because the later field decides."""
-    *holders, last = steps
-    for step in holders:
+def _holder(data: dict[str, Any], steps: Iterable[str]) -> dict[str, Any]:
+    """The mapping at a path. A value on the path that is not a mapping is replaced, because the later field decides."""
+    for step in steps:
         if not isinstance(data.get(step), dict):
             data[step] = {}
         data = data[step]
-    data[last] = value
+    return data
 
 
 def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str]) -> str:
@@ -439,10 +439,7 @@ def respelt(document: DataFile, words: Words, at: FieldPath = ()) -> DataFile:
         target = _inner(data, at)
         value = _taken(target, path)
         *holders, last = field.split(".")
-        for step in holders:
-            if not isinstance(target.get(step), dict):
-                target[step] = {}
-            target = target[step]
+        target = _holder(target, holders)
         if last in target:
             faults.append(document.fault((*at, *path), f"says the same as {field}", allowed="one of them"))
         target[last] = value
@@ -491,10 +488,8 @@ def _inner(data: Any, at: FieldPath) -> Any:
 
 def _taken(data: dict[str, Any], path: tuple[str, ...]) -> Any:
     """Take a value out of nested data. A section that is then empty goes too."""
-    *holders, last = path
-    if not holders:
-        return data.pop(last)
-    value = data[holders[0]].pop(last)
-    if not data[holders[0]]:
-        del data[holders[0]]
+    *section, last = path
+    value = _inner(data, tuple(section)).pop(last)
+    if section and not data[section[0]]:
+        del data[section[0]]
     return value

@@ -35,10 +35,7 @@ NAMED = {
     },
     "import": "imports:command",
     **{name: f"listings:{name}" for name in LISTINGS},
-    "mcp": "mcp:command",
-    "schema": "schema:command",
-    "config": "config:command",
-    "completion": "completion:command",
+    **{name: f"{name}:command" for name in ("mcp", "schema", "config", "completion")},
 }  # fmt: skip
 # Any other file in this folder with a function `command` is a command with the file's name.
 _FILES = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
