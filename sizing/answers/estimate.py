@@ -23,7 +23,7 @@ from sizing.answers.answer import (
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
-from sizing.catalog.checkpoints import published, stored_in
+from sizing.catalog.models import published, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
-from sizing.catalog.checkpoints import as_format
 from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, expanded, is_file, read_yaml, validate
-from sizing.catalog.models import load_model
+from sizing.catalog.models import as_format, load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile

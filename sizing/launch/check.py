@@ -12,7 +12,6 @@ from typing import Literal
 
 from sizing.answers.check import held
 from sizing.answers.deployment import warning_of
-from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import Found, only
@@ -35,7 +34,7 @@ from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError, Part
 from sizing.specs.errors import check as check_parts
 from sizing.specs.launch import Launched, Policy
-from sizing.specs.model import Model
+from sizing.specs.model import Model, NameRules
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
-from sizing.catalog.checkpoints import as_format
 from sizing.catalog.files import read_yaml, resolved
-from sizing.catalog.models import FoundModel
+from sizing.catalog.models import FoundModel, as_format
 from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text, above
+from sizing.specs.workload import Precision
 
 # The part of a model that a weight matrix belongs to. Quantised checkpoints name the parts that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
@@ -357,3 +358,27 @@ class ModelFile(Spec):
     source: Text
     date: Text
     note: Text | None = None
+
+
+class NamedQuantisation(Spec):
+    """A suffix of checkpoint names with its weight precision. It may be limited to certain `organisations`."""
+
+    suffix: Text
+    precision: Precision
+    organisations: tuple[Text, ...] = ()
+    says: Text
+
+
+class NameRules(OneFile, Sourced):
+    """The vocabulary of checkpoint names."""
+
+    FILE = "workloads/models/_suffixes.yaml"
+
+    name: Text
+    prefixes: tuple[Text, ...]
+    stages: tuple[Text, ...]
+    file_forms: tuple[Text, ...]
+    release_date: Text
+    renamed: dict[Text, Text]
+    respelled: dict[Text, Text]
+    quantisations: tuple[NamedQuantisation, ...]

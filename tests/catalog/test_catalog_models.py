@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.config.fields import refused_by_name
 from sizing.catalog.models import SHELF, by_part, candidates, load_model, parsed
 from sizing.catalog.shelf import CatalogEntry, entries, matched_from, only
 from sizing.specs.errors import InputError
+from sizing.specs.model import NameRules
 
 
 def entry(stem: str, name: str, *aliases: str) -> CatalogEntry:

@@ -9,15 +9,14 @@ import pytest
 from builders import memory_of, plan_for, real_gpu, settings_for
 from places import SHARED
 
-from sizing.catalog.checkpoints import names, published
-from sizing.catalog.models import SHELF, load_model
+from sizing.catalog.models import SHELF, load_model, published, published_names
 from sizing.catalog.shelf import only
 from sizing.model import architecture
 from sizing.specs.errors import InputError
 from sizing.specs.model import CheckpointRules, Model
 from sizing.specs.units import GIB
 
-KNOWN = sorted(names())
+KNOWN = sorted(published_names())
 FACTS = SHARED / "facts"
 
 

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from itertools import chain, combinations
 from typing import Any, NamedTuple, get_args
 
-from sizing.catalog import checkpoints, models, profiles
+from sizing.catalog import models, profiles
 from sizing.catalog.files import expanded, resolved
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
@@ -373,7 +373,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
         notes.append(f"settings of {log.file}")
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
-    known = by_stem(checkpoints.without_organisation(run.model), models.SHELF) if run.model else None
+    known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
     if stated.model and run.model and stated.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
     values |= {"id": id_, "source": run.tool, "num_requests": run.requests, "notes": "; ".join(notes)}
