@@ -160,9 +160,11 @@ def unbroken(text: str) -> str:
 
 
 def value_at(record: Any, pointer: str) -> Any:
-    """The value at a JSON pointer in a record of named tuples, tuples and mappings."""
+    """The value at a JSON pointer in a record of named tuples, tuples and mappings; None beyond a None."""
     node = record
     for step in pointer.removeprefix("/").split("/"):
+        if node is None:
+            return None
         if hasattr(node, "_fields"):
             node = getattr(node, step)
         elif isinstance(node, (tuple, list)):

@@ -20,6 +20,7 @@ from sizing.formats.words import (
     money,
     number,
     number_down,
+    of_limit,
     percent,
     plural,
     rounded_usd,
@@ -38,6 +39,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "raw": str,
     "stated": stated,
     "down": number_down,
+    "share": of_limit,
     "time": duration,
     "capitals": lambda value: str(value).upper(),
 }

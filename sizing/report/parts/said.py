@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from sizing.formats.view import Assumption, Explanation, Line
 SOLE = re.compile(r"\{([\w.]+)\}")  # a figure alone, which stays a number
 
 
-def row(file: str, key: str) -> dict[str, str]:
+def row(file: str, key: str) -> Mapping[str, str]:
     """The texts of a row of a data file of this room, by column."""
-    return dict(rows(Path(__file__).with_name(file))[key])
+    return rows(Path(__file__).with_name(file))[key]
 
 
 def assumed(key: str, *sources: object, **own: object) -> Assumption:
