@@ -77,7 +77,7 @@ def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Ite
 
 def sentence(template: str, *sources: object, **own: object) -> str:
     """Fill a template; a value comes from `own`, else from the first of `sources` that has it (a mapping has all names)."""
-    return _filled(_parts(template), sources, own)[0].lstrip(",; ")
+    return (_filled(_parts(template), sources, own, needed=True) or "").lstrip(",; ")
 
 
 def value_of(path: str, sources: Iterable[object], own: Mapping[str, object]) -> object:
@@ -98,20 +98,21 @@ def _found(name: str, sources: Iterable[object]) -> object:
     raise AttributeError(f"{name}: no source has it")
 
 
-def _filled(parts: Parts, sources: tuple[object, ...], own: Mapping[str, object]) -> tuple[str, bool]:
-    """The text of parts, and whether each of their own figures is there."""
-    text, whole = "", True
+def _filled(parts: Parts, sources: tuple[object, ...], own: Mapping[str, object], *, needed: bool) -> str | None:
+    """The text of parts; None where they are not `needed` and one of their own figures is not there."""
+    text = ""
     for part in parts:
         if isinstance(part, str):
             text += part
-        elif isinstance(part, Field):
+        elif not isinstance(part, Field):
+            text += _filled(part, sources, own, needed=False) or ""
+        else:
             value = value_of(part.path, sources, own)
             said = bool(value) == (part.tests == "?") if part.tests else value not in UNSAID
-            whole, text = whole and said, text if part.tests else text + written(value, part.form)
-        else:
-            inner, kept = _filled(part, sources, own)
-            text += inner if kept else ""
-    return text, whole
+            if not said and not needed:
+                return None
+            text += "" if part.tests else written(value, part.form)
+    return text
 
 
 def written(value: Any, form: str) -> str:

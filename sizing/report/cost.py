@@ -37,6 +37,7 @@ from sizing.report.parts.layouts import BesideAnswer, SizedLayout, at_usual_limi
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, not_replayed, replica_lines
+from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import (
     ASSUMED,
     DERIVED,
@@ -57,7 +58,6 @@ POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
 FIRST_PAIRS, MOST_PAIRS = 2, 4  # of ways to pay, that a screen keeps longest, and that it has at most
 PAIR = ASSUMED + 1  # the rank of the first pairs among spare lines
-BY_POOL = "input tokens bear the cost of the prefill pool, output tokens that of the decode pool"
 NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
 
@@ -207,16 +207,9 @@ def _problems(bill: Bill) -> Iterator[str]:
 
 
 def _split(bill: Bill) -> str:
-    if bill.split == BY_TIME:
-        return BY_POOL if bill.deployed[0].best.separate else "by the time of prefill and of decode, as predicted"
-    source = (
-        "as asked"
-        if bill.ways.split is not None
-        else "as the API charges"
-        if len(bill.ways.api) == 1
-        else "as the first API charges"
-    )
-    return f"an output token costs {bill.split:.4g} times an input token, {source}"
+    by_time, pools, api = bill.split == BY_TIME, bill.deployed[0].best.separate, len(bill.ways.api)
+    how = {"by_pool": by_time and pools, "by_phase": by_time and not pools, "ratio": not by_time}
+    return said("split", bill, asked=bill.ways.split is not None, several=api > 1, **how)
 
 
 def _demand(found: Demanded | None) -> str | None:
@@ -280,7 +273,7 @@ def sections(record: CostReport) -> Iterator[Section]:
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield ways.table(record.options, "/options", crowded=True)
-    replica = (line._replace(spare=2) for line in replica_lines(record.inputs.of_question))
+    replica = (each._replace(spare=2) for each in replica_lines(record.inputs.of_question))
     known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
     facts = [*_pays(record), *_load(record), *_at_full_use(record)]
     facts += few("Left out", record.problems, "GPU type")
@@ -300,17 +293,14 @@ def _pays(record: CostReport) -> Iterator[Line]:
     label = " " if asked else "Pays"
     found = few(label, tuple(ways.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked)))
     first = 1 if asked else FIRST_PAIRS
-    yield from (line._replace(spare=PAIR if at < first else ASSUMED - 1) for at, line in enumerate(found))
+    yield from (each._replace(spare=PAIR if at < first else ASSUMED - 1) for at, each in enumerate(found))
 
 
 def _headline(record: CostReport) -> str:
     """The cheapest way, and what it costs."""
     least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-    count = len(record.options)
-    of = f", cheapest of {count}" if count > 1 else ""
-    each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests"
-    other = f" ({least.note})" if least.kind == "api" and least.note else ""
-    return f"{least.name}{other}: {rounded_usd(least.usd_per_year)} a year, {each}{of}"
+    count, other = len(record.options), least.note if least.kind == "api" else None
+    return said("headline of cost", least, other=other, count=count if count > 1 else None)
 
 
 def _held(record: CostReport) -> Iterator[Line]:
@@ -353,8 +343,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     yield from _held(record)
     band = record.bands.get(FULL_USE)
     if band is not None and band.low < band.high:
-        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
-        yield Line(f"Likely range: {span}, in 8 of 10 {runs_of(record.evidence)}", spare=1)
+        yield line("range of cost", band, runs=runs_of(record.evidence))
 
 
 def _load(record: CostReport) -> Iterator[Line]:
@@ -363,9 +352,9 @@ def _load(record: CostReport) -> Iterator[Line]:
     if "," not in rate:
         rate += f" = {number((record.load_requests_per_s or 0.0) * SECONDS_PER_DAY)} a day"
     if record.load == "as_sized":
-        yield Line(f"{rate}, full use around the clock: no demand is given", "Load")
+        yield line("load as sized", rate=rate)
     elif record.load == "stated_demand":
-        yield Line(f"{rate}, day and night (real hours: --profile)", "Load")
+        yield line("load stated", rate=rate)
     else:
         how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
         users = record.inputs.of_question.demand.concurrent_users
@@ -375,14 +364,11 @@ def _load(record: CostReport) -> Iterator[Line]:
         derived = (f"mean {rate} ({how}); {sized}",) if how else None
         yield Line(f"mean {rate}; {sized}", "Load", detailed=derived)
     gpus, top = _sized(record)[0], record.options[0]
-    full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
-    full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)
-    if top.gpus is not None and top.gpus != gpus:
-        full += f", the {top.gpus:,} that you pay for {number(top.capacity_requests_per_s)}/s"
-    per_1k = top.usd_per_1k_requests
-    if per_1k.full_use != per_1k.at_load:
-        full += f": {rounded_usd(per_1k.full_use)} per 1,000 requests if so used day and night"
-    yield Line(full, " ", spare=6)
+    paid, per_1k = top.gpus if top.gpus != gpus else None, top.usd_per_1k_requests
+    usd = per_1k.full_use if per_1k.full_use != per_1k.at_load else None
+    less = less_margin(record.full_use_requests_per_s or 0.0, record.margin)
+    of = {"paid": paid, "capacity": top.capacity_requests_per_s, "usd": usd, "less": less}
+    yield line("at full use", record, gpus=gpus, **of)._replace(label=" ")
 
 
 def _at_full_use(record: CostReport) -> Iterator[Line]:
@@ -391,9 +377,8 @@ def _at_full_use(record: CostReport) -> Iterator[Line]:
     year = top.usd_per_year_by_load
     if top.kind != "own" or energy is None or year.full_use == year.at_load:
         return
-    full, here = (number(watts / WATTS_PER_KW) for watts in energy.server_power_w[:2])
-    usd = f"{rounded_usd(year.full_use)} a year, power included"
-    yield Line(f"Full use takes {full} kW in place of {here} kW: {usd}", " ", spare=4)
+    full_kw, kw = (watts / WATTS_PER_KW for watts in energy.server_power_w[:2])
+    yield line("power at full use", full_kw=full_kw, kw=kw, usd=year.full_use)._replace(label=" ")
 
 
 def _rates(record: CostReport) -> str:

@@ -24,8 +24,8 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import between, money, number, percent, plural, rounded_usd
-from sizing.planning.cloud import Cloud, Mix
+from sizing.formats.words import between, number, percent, plural, rounded_usd
+from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Month
 from sizing.planning.nodes import Fit
@@ -34,6 +34,7 @@ from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, not_replayed, replica_lines
+from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import (
     SINGLE,
     few,
@@ -84,16 +85,16 @@ def sections(record: PlanReport) -> Iterator[Section]:
         inputs = record.inputs["workloads"][workload.name]
         rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
         yield screen.figures(rows, banded=False)
-        replica = (line._replace(spare=4) for line in replica_lines(inputs))
+        replica = (each._replace(spare=4) for each in replica_lines(inputs))
         fit = Fit(workload.gpus_per_replica, workload.gpus_per_node)
         grown = (record.growth and not workload.reserve.for_availability and record.growth.at_date) or None
         outlasting = outlasts(workload.reserve.replicas, workload.base_replicas, fit, grown)
-        size = (Line(_size(workload), "Size", spare=1), *outlasting)
+        size = (_size(workload), *outlasting)
         facts = [demand_line(inputs, workload.demand), *replica, *size]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
-    facts += [line for each in record.availability for line in _available(each, record)]
+    facts += [found for each in record.availability for found in _available(each, record)]
     facts += [] if record.growth is None else growth_lines(record.growth)
     facts += [*_hours(record.hours), *([] if record.cloud is None else _cloud(record.cloud))]
     yield Facts(tuple(facts))
@@ -127,10 +128,8 @@ def plan_total(record: PlanReport) -> str:
 
 def reserve_words(workload: WorkloadPlan) -> str:
     """Write the replicas in reserve of all replicas: `1 spare of 5 replicas`, or `no reserve`."""
-    reserve = workload.reserve
-    parts = [f"{reserve.failures:,} spare"] if reserve.failures else []
-    parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []
-    return f"{' and '.join(parts)} of {plural(workload.replicas, 'replica')}" if parts else "no reserve"
+    reserve, count = workload.reserve, workload.replicas
+    return said("reserve of plan", reserve, count=count) if reserve.replicas else "no reserve"
 
 
 def _answer(record: PlanReport) -> Iterator[Line]:
@@ -213,23 +212,19 @@ def _share(value: float) -> str:
     return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
 
 
-def _size(workload: WorkloadPlan) -> str:
+def _size(workload: WorkloadPlan) -> Line:
     """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
-    needed = workload.demand_at_peak * (1 + workload.headroom) / workload.most_per_replica
-    headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
-    text = (
-        f"{number(workload.demand_at_peak, 4)} {workload.demand_unit}{headroom} / {number(workload.most_per_replica, 4)} "
-        f"a replica{less_margin(workload.most_per_replica, workload.margin, 'within the limits')} = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
-    )
-    reserve = workload.reserve
-    if reserve.for_availability > reserve.spare:
-        text += f" + {reserve.for_availability} for availability"
-    elif reserve.spare:
-        text += f" + {reserve.spare} spare"
-    if reserve.maintenance:
-        text += f" + {reserve.maintenance} for maintenance"
-    each, gpus = plural(workload.gpus_per_replica, "GPU"), plural(workload.gpus, "GPU")
-    return f"{text} = {workload.replicas:,} x {each} = {gpus}"
+    reserve, times = workload.reserve, 1 + workload.headroom
+    by_target = reserve.for_availability > reserve.spare
+    own = {
+        "needed": workload.demand_at_peak * times / workload.most_per_replica,
+        "times": times,
+        "less": less_margin(workload.most_per_replica, workload.margin, "within the limits"),
+        "availability": reserve.for_availability if by_target else 0,
+        "spare": 0 if by_target else reserve.spare,
+        "maintenance": reserve.maintenance,
+    }
+    return line("size of plan", workload, **own)
 
 
 _count = "{:,}".format
@@ -247,28 +242,21 @@ WORKLOADS = (
 def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
     saved = fleet.sum_of_peaks_gpus - fleet.peak_of_sums_gpus
     shared = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in record.pools)
-    how = f" ({saved - shared:,} by hours of peaks, {shared:,} by one reserve for all)" if shared else ""
-    yield Line(
-        f"{fleet.peak_of_sums_gpus:,} GPUs together, {fleet.sum_of_peaks_gpus:,} apart: {saved:,} fewer{how}", "Pooled"
-    )
-    for pool in record.pools:
-        reserve = f", {plural(pool.reserve_gpus, 'GPU')} in reserve" if pool.reserve_gpus else ""
-        nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)}"
-        yield Line(f"{pool.gpus:,} x {pool.gpu} = {nodes}{reserve}", "Pool")
+    yield line("pooled", fleet, saved=saved, shared=shared, by_hours=saved - shared)
+    yield from (line("pool", pool) for pool in record.pools)
 
 
 def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
     """The chance that enough replicas are up, by itself and by node: of the failures asked about first."""
-    name = "" if record.fleet is None else f"{found.workload}: "
-    target = f" (target {found.target * 100:.9g} %)" if found.target is not None else ""
-    ways = [f"{_nines(found.achieved, found.node_availability)} where each fails by itself"]
-    ways.append(
-        f"{_nines(found.achieved_by_node, found.node_availability)} where a node takes all its replicas with it"
-    )
-    if record.inputs["failures"] == "node":
-        ways.reverse()
-    up = f"{name}at least {found.replicas_needed:,} of {found.replicas_for_failures:,} replicas are up"
-    yield Line(f"{up} {', '.join(ways)}{target}", "Available")
+    chances = {
+        "replica": (found.achieved, "where each fails by itself"),
+        "node": (found.achieved_by_node, "where a node takes all its replicas with it"),
+    }
+    first = record.inputs["failures"]
+    ordered = (chances[first], *(each for name, each in chances.items() if name != first))
+    ways = [f"{_nines(chance, found.node_availability)} {where}" for chance, where in ordered]
+    target = None if found.target is None else found.target * 100
+    yield line("available", found, name=record.fleet and found.workload, ways=ways, target_percent=target)
 
 
 def _nines(chance: float, node_availability: float) -> str:
@@ -288,30 +276,14 @@ def _hours(hours: Sequence[Hour]) -> Iterator[Line]:
         gpus = [hour.gpus for hour in hours]
         busiest = max(hours, key=lambda hour: hour.gpus).hour
         span = between(min(gpus), max(gpus), "{:,.0f}".format)
-        yield Line(
-            f"{span} GPUs follow the load over {plural(len(hours), 'hour')}, most from hour {busiest}", "Hours", spare=2
-        )
+        yield line("hours", span=span, count=len(hours), busiest=busiest)
 
 
 def _cloud(cloud: Cloud) -> Iterator[Line]:
-    hours = f"{number(cloud.gpu_hours_per_month, 4)} GPU-hours a month"
-    peak = f"{plural(cloud.peak_gpus, 'GPU')} at the peak, {number(cloud.mean_gpus)} on average, {hours}"
-    yield Line(peak, "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
+    yield line("cloud", cloud)._replace(label="Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
     if cloud.scale_up:
-        slowest = max(cloud.scale_up, key=lambda up: up.total_s)
-        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves", "Scale-up", spare=1)
-    yield from (Line(_mix(mix), "Mix", spare=3) for mix in cloud.mixes)
-
-
-def _mix(mix: Mix) -> str:
-    spot = ""
-    if mix.spot_usd_per_gpu_hour is not None:
-        spot = f", {number(mix.spot_gpu_hours_per_month)} GPU-hours spot at {money(mix.spot_usd_per_gpu_hour)}"
-    return (
-        f"{rounded_usd(mix.usd_per_month)} a month: {mix.reserved_gpus:,} x {mix.gpu} reserved at "
-        f"{money(mix.reserved_usd_per_gpu_hour)}/h, {number(mix.on_demand_gpu_hours_per_month)} GPU-hours on demand at "
-        f"{money(mix.on_demand_usd_per_gpu_hour)}{spot}; all on demand {rounded_usd(mix.usd_per_month_all_on_demand)}"
-    )
+        yield line("scale-up", max(cloud.scale_up, key=lambda up: up.total_s))
+    yield from (line("mix", mix) for mix in cloud.mixes)
 
 
 def _change(move: Move) -> str | None:
@@ -334,12 +306,9 @@ MOVES = (
 
 def _draws(found: Ranges) -> Iterator[Line]:
     """GPUs and cost over the draws, and the inputs that move them."""
-    low, middle, high = (f"{gpus:,.0f}" for gpus in found.gpus)
-    draws = f"P10, P50 and P90 of {found.draws:,} draws (seed {found.seed})"
-    yield Line(f"{low}, {middle} and {high} at {draws}", "GPUs")
+    yield line("draws", found, gpus=tuple(found.gpus))
     if found.usd_per_month is not None:
-        low, middle, high = map(rounded_usd, found.usd_per_month)
-        yield Line(f"{low}, {middle} and {high} a month around the clock", "Cost")
+        yield line("cost of draws", usd_per_month=tuple(found.usd_per_month))
     moving = [each for each in found.influences if each.rank_correlation]
     yield from few("Matters most", [_moves_it(each) for each in moving], "input")
 
@@ -347,10 +316,8 @@ def _draws(found: Ranges) -> Iterator[Line]:
 def _moves_it(found: Influence) -> str:
     """Say which way an input moves the result, and how strictly."""
     more, less = ("more", "fewer") if found.of == COUNTED else ("higher", "lower")
-    then = f"{more if found.rank_correlation > 0 else less} {found.of}"
-    how = f"{abs(found.rank_correlation):.2f} on a scale from 0, no relation, to 1, always"
-    what = f"{found.input}, the real rate over the predicted one" if found.input.endswith(MODEL_ERROR) else found.input
-    return f"{what}: the higher it is, the {then} ({how})"
+    then, strict = more if found.rank_correlation > 0 else less, abs(found.rank_correlation)
+    return said("influence", found, is_error=found.input.endswith(MODEL_ERROR), then=then, strict=strict)
 
 
 def figures(record: PlanReport) -> tuple[Figure, Figure]:

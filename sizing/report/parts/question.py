@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Line, fields, filled
-from sizing.formats.words import milliseconds, number, percent
+from sizing.formats.words import milliseconds, number
 from sizing.model.architecture import Layout, is_moe
 from sizing.model.extras import prefixes
 from sizing.model.settings import NO_CACHE, Service
@@ -15,7 +15,7 @@ from sizing.question import demand as demands
 from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
-from sizing.report.parts.said import optimised_words
+from sizing.report.parts.said import line, optimised_words, said
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
 
@@ -122,10 +122,7 @@ class Replayed(NamedTuple):
 
     def line(self, *, replayed: bool | None) -> Line:
         """The busiest minute, and whether it was replayed; None without an answer."""
-        minute = f"busiest minute of {self.file}, from {number(self.start_s)} s on"
-        how = {None: "", True: ", replayed with their lengths", False: ", not replayed (--no-verify)"}[replayed]
-        of = f"{self.minute_requests:,} of {self.requests:,} requests, on average {number(self.mean_requests_per_s)}/s"
-        return Line(f"{minute}: {of}{how}", "Trace")
+        return line("trace", self, replayed=replayed, unplayed=replayed is False)
 
 
 class LayoutInputs(NamedTuple):
@@ -375,38 +372,25 @@ def _kept(replica: Replica) -> float | None:
 
 def replica_lines(inputs: Inputs | LayoutInputs, layout: str = "") -> tuple[Line, ...]:
     """The model, precisions, engine and optimisations, and with a `layout` also the layout and the GPU."""
-    i = inputs
-    where = f", {layout} on {i.gpu}" if layout else ""
-    engine = f"{i.engine_title} {i.engine_version}"
-    return (
-        Line(f"{i.model}, {formats_in_words(i)}, {engine}{where}{backend_words(i.backend)}", "Replica"),
-        *optimised(i),
-    )
+    return line("replica", inputs, formats=formats_in_words(inputs), layout=layout), *optimised(inputs)
 
 
 def formats_in_words(inputs: Inputs | LayoutInputs) -> str:
     """The precision of weights and of the KV cache, in words."""
-    weights, cache = f"{inputs.weight_precision.upper()} weights", inputs.kv_precision
-    if cache == "auto":
-        return weights
-    return f"{weights}, {'no' if cache == NO_CACHE else cache.upper()} KV cache"
+    known: dict[str, str | None] = {"auto": None, NO_CACHE: "no"}
+    cache = inputs.kv_precision.upper()
+    return said("formats", inputs, cache=known.get(inputs.kv_precision, cache))
 
 
-def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
-    """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
-    text = "; ".join(filter(None, (optimised_words(*each) for each in inputs.optimisations.items())))
-    kept = inputs.prefixes_kept
-    if kept is not None and kept < 1:
-        text += f"; sized for {percent(kept)} of these hits, since not all prefixes fit beside the requests"
-    lines = (Line(text, "With"),) if text else ()
-    talk = inputs.conversation
-    if talk is None:
-        return lines
-    prompts = talk.isl_by_turn
-    found = "" if talk.hit is None else f", {talk.hit * 100:.3g} % of them found in cache ({talk.routing} routing)"
-    idle = "; idle conversations are taken to keep their cache, --think-time 30s counts how many can" if found else ""
-    turns = f"{talk.turns:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}"
-    return (*lines, Line(turns + (idle if talk.think_time_s is None else ""), "Turns"))
+def optimised(inputs: Inputs | LayoutInputs) -> Iterator[Line]:
+    """Yield the optimisations that were asked for, and the turns of a conversation."""
+    kept, talk = inputs.prefixes_kept, inputs.conversation
+    if words := "; ".join(filter(None, (optimised_words(*each) for each in inputs.optimisations.items()))):
+        yield line("optimised", words=words, kept=kept if kept is not None and kept < 1 else None)
+    if talk is not None:
+        first, *_, last = (*talk.isl_by_turn, talk.isl_by_turn[-1])
+        found = None if talk.hit is None else talk.hit * 100
+        yield line("turns of talk", talk, first=first, last=last, found=found, idle=talk.think_time_s is None)
 
 
 MIDDLES = "ranges count with their middle: {} (llmsize plan --uncertain shows the spread)"
@@ -419,7 +403,6 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
     rate = asked.requests_per_s
     what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
     what = people_words(asked) or what
-    grown = f" + {percent(inputs.headroom)}" if inputs.headroom else ""
     hows = [step.how for step in asked.steps if step.how != "as stated"]
     if asked.kind == "documents":
         what = f"{hows.pop(0)} = {what}"
@@ -428,27 +411,23 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
         spans = (f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked.ranges.items())
         hows.append(f"{MIDDLES.format(', '.join(spans))}")
     hows += other_reading(asked)
-    request, how = lengths(inputs.isl, inputs.osl, inputs.task), f"; {', '.join(hows)}" if hows else ""
-    return Line(f"{what}{grown}{same}, {request}{how}", "Demand")
+    request, headroom = lengths(inputs.isl, inputs.osl, inputs.task), inputs.headroom or None
+    return line("demand", what=what, headroom=headroom, same=same, request=request, hows=", ".join(hows))
 
 
 def other_reading(demand: DemandInputs) -> Iterator[str]:
     """Yield the option for the other possible meaning of the same number of people."""
     if demand.concurrent_users is not None:
-        users = f"{demand.concurrent_users:g}"
-        yield f"if {users} requests are in flight at once, use --concurrency {users}"
+        yield said("if in flight", demand)
     elif demand.concurrency is not None and not demand.closed_loop:
-        flight = f"{demand.concurrency:g}"
-        yield f"if {flight} people read and think between requests, use --users {flight}"
+        yield said("if people", demand)
 
 
 def people_words(demand: DemandInputs) -> str | None:
     """Write a demand of concurrent users or requests in flight; None for a rate."""
     if demand.concurrent_users is not None:
-        return f"{number(demand.concurrent_users)} users who think {number(demand.think_time_s)} s after an answer"
-    if demand.concurrency is None:
-        return None
-    return f"{number(demand.concurrency)} requests in flight" + (" (closed loop)" if demand.closed_loop else "")
+        return said("users", demand)
+    return None if demand.concurrency is None else said("in flight", demand)
 
 
 DAILY_USERS = "daily active users"
@@ -456,14 +435,14 @@ DAILY_USERS = "daily active users"
 
 def readings(demand: DemandInputs, read: Readings, users: float | None, *, people: bool) -> str:
     """Write a demand in other units: a rate, requests in flight, and, if `people`, concurrent users and users a day."""
-    said = {
+    units = {
         "requests_per_s": f"{number(read.requests_per_s)} requests/s",
         "concurrency": f"{number(read.in_flight)} in flight",
         "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
     }
     others = [
         words
-        for name, words in said.items()
+        for name, words in units.items()
         if getattr(demand, name) is None and (people or name != "concurrent_users")
     ]
     if users is not None and people:
