@@ -253,9 +253,11 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         return ()
     ((served, points),) = loads_of([answer.pool.load], target.unsized)
     margins_ = _margins(found, target, served, points)
-    fast, slow = found._replace(weights=found.weights[margins_.order]).ends_of_rate(margins_.of_runs)
+    fast, slow = found._replace(weights=found.weights[margins_.order]).ends(margins_.of_runs, "throughput")
     ends = {"throughput": (max(1 / MOST_MARGIN, 1 / slow), max(1 / MOST_MARGIN, 1 / fast))}
-    ends |= {name: found.ends(of) for name, of in _of_latencies(answer.pool, target, found, (served, points)).items()}
+    ends |= {
+        name: found.ends(of, name) for name, of in _of_latencies(answer.pool, target, found, (served, points)).items()
+    }
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
     if found.any_gpu:
         del own_class["architecture"]

@@ -29,8 +29,7 @@ def covered(runs: PublishedRuns, tails: Sequence[float]) -> dict[BandMetric, lis
                 found = others.like(situation, (name,))
                 if found is None or np.isnan(times[name]):
                     continue
-                of = [found._replace(tail=tail) for tail in tails]
-                ranges = [(one.ends if name in LATENCIES else one.ends_of_rate)(one.of(name)) for one in of]
+                ranges = (found._replace(tail=tail).ends(found.of(name), name) for tail in tails)
                 held.append([min(1.0, low) <= times[name] <= max(1.0, high) for low, high in ranges])
             if held:
                 inside[name].append(np.mean(held, axis=0).tolist())

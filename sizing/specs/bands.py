@@ -238,16 +238,13 @@ class SimilarRuns(NamedTuple):
         column: NDArray[np.float64] = self.times[:, TIMES.index(name)]
         return column
 
-    def ends(self, factors: NDArray[np.float64]) -> tuple[float, float]:
-        """The ends of the range of `factors`, one for each run."""
-        return ends_of(factors, self.weights, self.tail)
-
-    def ends_of_rate(self, margins: NDArray[np.float64]) -> tuple[float, float]:
-        """The ends of the range of `margins`, one for each run. The high one is that of the sure count, by known runs alone."""
-        order = np.argsort(margins)
-        share = np.cumsum(self.weights[order]) / self.weights.sum()
-        place = min(int(np.searchsorted(share, HIGH_END - ROUNDING)), order.size - 1)
-        return ends_of(margins, self.weights, 1 - HIGH_END)[0], float(margins[order][place])
+    def ends(self, factors: NDArray[np.float64], name: str) -> tuple[float, float]:
+        """The ends of the range of `factors` of a time, one for each run; the slow end of the rate is that of the sure count."""
+        if name != "throughput":
+            return ends_of(factors, self.weights, self.tail)
+        order = np.argsort(factors)
+        known = np.searchsorted(np.cumsum(self.weights[order]), (HIGH_END - ROUNDING) * self.weights.sum())
+        return ends_of(factors, self.weights, 1 - HIGH_END)[0], float(factors[order][min(known, order.size - 1)])
 
     def share(self, kept: NDArray[np.bool_]) -> float:
         """The share of runs marked in `kept`. Each group has the same weight."""
