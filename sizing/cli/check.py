@@ -22,8 +22,8 @@ from sizing.question.options import (
 )
 
 if TYPE_CHECKING:
+    from sizing.launch.findings import Checked
     from sizing.launch.identity import Filled
-    from sizing.launch.verdict import Checked
     from sizing.specs.errors import Part
     from sizing.specs.launch import Policy
 

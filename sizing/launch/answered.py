@@ -13,8 +13,7 @@ from sizing.catalog.files import checked, expanded
 from sizing.catalog.models import CONFIG_FILE, FoundModel, load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import is_path, only
-from sizing.launch.flags import Args, Dialect, dialect_of, write
-from sizing.launch.terms import LOW_LATENCY, of_nodes, terms_of
+from sizing.launch.terms import LOW_LATENCY, Args, Dialect, dialect_of, of_nodes, terms_of, write
 from sizing.model.architecture import SIZES
 from sizing.model.operations import dispatches
 from sizing.model.precision import SIXTEEN_BIT, requested

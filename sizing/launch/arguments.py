@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
-from sizing.launch.expansion import is_unread, with_variables
-from sizing.launch.flags import Dialect, Value, Word
-from sizing.launch.script_text import RECKONED, RECKONED_TOLD
+from sizing.launch.script_text import RECKONED, RECKONED_TOLD, is_unread, with_variables
+from sizing.launch.terms import Dialect, ReadArgs, StatedTerm, Value, Word
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
@@ -23,47 +22,6 @@ from sizing.specs.units import printable
 
 _SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
 _SIZED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])\Z")
-
-
-class StatedTerm(NamedTuple):
-    """A term that was read: its value, and the line and flag that state it."""
-
-    value: Value
-    line: int | None
-    flag: str
-
-
-@dataclass(slots=True)
-class ReadArgs:
-    """The terms that an engine's arguments state, and the faults of unknown arguments.
-
-    `open` are terms that the arguments leave to the engine, such as a length of `auto`. `again` are terms stated again with
-    another value; the last value counts, as in the engines. `passed` are flags that were skipped, as the user says that they
-    change nothing. `words` are the engine's own words for terms that have a list of them. `unmodelled` are flags and keys whose
-    effect is not predicted, `recalled` those whose effect is known from memory alone.
-    """
-
-    model: StatedTerm | None = None
-    terms: dict[Term, StatedTerm] = field(default_factory=dict)
-    open: set[Term] = field(default_factory=set)
-    again: list[StatedTerm] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    passed: set[str] = field(default_factory=set)
-    words: dict[Term, StatedTerm] = field(default_factory=dict)
-    unmodelled: list[StatedTerm] = field(default_factory=list)
-    recalled: list[StatedTerm] = field(default_factory=list)
-
-    def under(self, file: ReadArgs) -> None:
-        """Add the terms of a settings file; the command's own flags take precedence."""
-        self.model = self.model or file.model
-        self.open |= file.open - self.terms.keys()
-        self.terms = {**{term: each for term, each in file.terms.items() if term not in self.open}, **self.terms}
-        self.again += file.again
-        self.faults += file.faults
-        self.passed |= file.passed
-        self.words = {**file.words, **self.words}
-        self.unmodelled += file.unmodelled
-        self.recalled += file.recalled
 
 
 class Source(NamedTuple):

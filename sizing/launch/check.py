@@ -1,45 +1,47 @@
-"""Checks existing deployments against demand, limits and policy. Each rule gives a finding."""
+"""Checks existing deployments against demand, limits and policy: each is a question with exactly its layout and settings."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from sizing.answers.check import held
-from sizing.answers.deployment import warning_of
-from sizing.catalog.models import FoundModel, load_model, parsed
-from sizing.catalog.profiles import load_engine, load_gpu
-from sizing.catalog.shelf import Found, only
+from sizing.catalog.models import load_model
+from sizing.catalog.profiles import load_gpu
+from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import override
-from sizing.formats.words import number, number_down, of_limit, percent, plural
-from sizing.formats.words import stated as in_digits
-from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
 from sizing.launch.existing import Existing, existing
-from sizing.launch.flags import flags_of
+from sizing.launch.findings import (
+    NO_LAYOUT,
+    POOLING,
+    REASONS,
+    Checked,
+    CheckFinding,
+    finding,
+    needs_of,
+    of_demand,
+    of_file,
+    of_load,
+    of_policy,
+)
 from sizing.launch.identity import Filled
-from sizing.launch.policy import needs_of, of_policy
 from sizing.launch.terms import layout_of
-from sizing.launch.verdict import Checked, CheckFinding, fills, finding
-from sizing.question.ask import extras_of, with_images
+from sizing.model import architecture
+from sizing.question.ask import question_of
 from sizing.question.names import workload_at
 from sizing.question.options import SET_OPTIONS, Options, options_of
-from sizing.question.question import Question, load_data
+from sizing.question.question import OF_A_POOL, Question, load_data
 from sizing.replica.replica import Refusal, candidates
-from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError, Part
 from sizing.specs.errors import check as check_parts
 from sizing.specs.launch import Launched, Policy
-from sizing.specs.model import Model, NameRules
-from sizing.specs.units import MILLI
-from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
+from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
+from sizing.specs.workload import Serving, Workload
 
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
-POOLING = "pooling"  # a task that generates nothing, whichever it is
 EMBEDS = "embed"  # what a model that generates does where it is started for pooling
 A_DEMAND = "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
 OF_OPTIONS = "options"  # the name of a workload that options alone state
@@ -132,7 +134,7 @@ def _checked(
     before = [
         finding._replace(message=f"{part.launched.role}: {finding.message}") if len(group) > 1 else finding
         for part, asked in each
-        for of in (_of_file, _of_demand)
+        for of in (of_file, of_demand)
         for finding in of(part, asked)
     ]
     checked = Checked(first.launched.name, group, None, None, tuple(before))
@@ -144,7 +146,7 @@ def _checked(
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = needs_of(whole, policy)
-    return whole._replace(findings=(*before, *_of_load(whole, needs), *of_policy(whole, policy, needs)))
+    return whole._replace(findings=(*before, *of_load(whole, needs), *of_policy(whole, policy, needs)))
 
 
 def _acceptance(question: Question) -> Iterator[str]:
@@ -163,119 +165,6 @@ def _own_runs(group: Sequence[Existing], question: Question) -> Iterator[str]:
     yield from (f"own runs of {other}" for other in said if other is not None)
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
-    """Yield the findings that need no prediction: the model, lengths, GPUs and nodes, and repeated flags."""
-    launched = part.launched
-    served, asked = (load_model(name) for name in (launched.model, demanded.model))
-    same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
-    alike, words = not same or _may_be_alike(launched.model, demanded.model), served.spec.name
-    if not same:
-        takes = f"--set model={launched.model} takes this one"
-        words = f"serves {words}, but the demand asks for {asked.spec.name}; {takes}"
-    elif not alike:
-        words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
-    yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
-    yield from _of_task(part, demanded, served)
-    if demanded.optimisations.images is not None and not (served.spec.vision or served.spec.vision_parameters):
-        words = f"requests have images, and {served.spec.name} has no encoder for them"
-        yield finding(part, "images", False, words, "model")
-    longest, most = _longest(demanded, served.spec), launched.serving.max_model_len
-    if most is not None:
-        enough, positions = longest <= most, served.spec.max_position
-        says = "hold the longest request" if enough else "are fewer than the longest request has"
-        words = f"{most:,} tokens {says}, {longest:,}"
-        if most > positions:  # engines refuse to start
-            words = f"{most:,} tokens are more than the {positions:,} positions of {served.spec.name}"
-        yield finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
-    gpus = layout_of(launched).gpus
-    yield from _of_gpus(part, gpus)
-    node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
-    if part.nodes is not None and gpus > part.nodes * node:
-        held = f"{plural(part.nodes, 'node')} of {node}, as usual servers have"
-        words = f"a replica of {gpus} GPUs takes more than {held}"
-        yield finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
-    if part.clash is not None:
-        level: Literal["warning", "error"] = "error" if part.cards else "warning"
-        yield finding(part, "port", False, part.clash, "port", level=level)
-    for stated in part.again:
-        words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
-        yield CheckFinding("flags", "warning", words, part.file, stated.line)
-    for stated, what in part.idle:
-        words = f"{stated.flag} has no effect: {served.spec.name} has no {what}"
-        yield CheckFinding("flags", "warning", words, part.file, stated.line)
-
-
-def _longest(demanded: Workload, model: Model) -> int:
-    """Tokens of the longest request, with those of its images."""
-    try:
-        return with_images(demanded, extras_of(demanded, model)).longest
-    except InputError:  # told where the deployment becomes a question
-        return demanded.longest
-
-
-def _of_task(part: Existing, demanded: Workload, served: FoundModel) -> Iterator[CheckFinding]:
-    """Yield the finding of a deployment that does another task than the demand's, or of which nothing says that it does it."""
-    said, asked, fields = part.launched.task, demanded.task, ("convert", "task", "pooling")
-    encoder, engine = served.spec.encoder, flags_of(load_engine(part.launched.serving.engine or "vllm")[0].id)
-    does = said or (POOLING if encoder else GENERATE)
-    vague = does == POOLING and demanded.pooled
-    if does == GENERATE and said is None and asked == served.task and asked in engine.detects:
-        words = f"no flag says that it does: {asked} is taken from files of the checkpoint, if it has them"
-        yield finding(part, "task", False, words, *fields, level="warning")
-    elif does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give
-        words = f"is started to {does}" + ", as no flag says otherwise" * (said is None and not encoder)
-        if does == POOLING:
-            words = "pools the states of a prompt (embed, classify or score)"
-        yield finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
-    elif vague and asked == "classify" and not encoder and engine.states("convert"):
-        words = f"no flag says that it classifies: a checkpoint that generates embeds without --convert {asked}"
-        yield finding(part, "task", False, words, *fields, level="warning")
-
-
-def _may_be_alike(one: str, other: str) -> bool:
-    """Whether two names may mean the same weights, also in other precisions. A name that is no Hub id says too little to differ."""
-    rules = only(NameRules)
-
-    def trained(name: str) -> list[str]:
-        first, *rest = parsed(name, rules).unquantised.split("-")
-        words = rest if first in rules.prefixes and rest else (first, *rest)
-        return [word for word in words if word not in rules.file_forms]
-
-    ids = all(name.count("/") == 1 and not name.startswith((".", "/", "~")) for name in (one, other))
-    return not ids or trained(one) == trained(other)
-
-
-def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:
-    """Yield the findings on the GPUs that a replica's containers reserve, and those that its command sees."""
-    reserved, words = part.launched.reserved_gpus, f"a replica runs on {plural(gpus, 'GPU')}"
-    if reserved is not None:
-        seen = reserved if part.seen is None else min(part.seen, reserved)
-        words += f", and its containers reserve {reserved}" * (reserved != gpus)
-        words += f", of which its command sees {seen}" * (seen < reserved)
-        level: Literal["warning", "error"] = "error" if min(seen, reserved) < gpus else "warning"
-        yield finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
-    elif part.whole:
-        words += ", and its container takes all of its server"
-        yield finding(part, "gpus", fills(part), words, "gpus", "tp", level="warning")
-    if part.doubt is not None:
-        yield finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
-
-
-def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
-    """Yield findings for features that the demand needs and the engine is started without."""
-    has, asked = part.launched.lora, demanded.optimisations
-    if asked.lora is not None:
-        enough = has is not None and has.slots >= asked.lora.slots and has.rank >= asked.lora.rank
-        words = f"{has or 'no'} adapters are held at once, {asked.lora} asked"
-        yield finding(part, "lora", enough, words, "lora_slots", "lora_rank")
-    if asked.prefix is not None and part.launched.serving.prefix_caching is False:
-        words = "prefix caching is off, and the demand counts on what it finds"
-        yield finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
-
-
 def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: Options) -> Iterator[CheckFinding]:
     """Yield the finding of each deployment whose engine does not start, where another finding leaves no prediction."""
     for part in group:
@@ -291,85 +180,111 @@ def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: O
 
 
 # The rule and the causing fields for each reason why nothing is served.
-REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
-NO_LAYOUT = ("layout", "tp")
 
 
-BOUNDS = {
-    "kv_cache": "the KV cache is full",
-    "max_num_seqs": "the engine runs no more sequences at once",
-    "link": "the links between the pools are full",
-}
+# Workload fields that a deployment states itself. Of its drafts an option may add the acceptance, which no flag states.
+DRAFTS = "optimisations.speculative"
+DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")
 
 
-def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
-    """Yield the findings whether it starts, serves the demand, and keeps each limit; `needs` names the replicas that would do."""
-    found, question, part = checked.held, checked.question, checked.parts[0]
-    assert found is not None and question is not None
-    if found.why is not None:
-        rule, *fields = REASONS.get(found.reason or "", NO_LAYOUT)
-        yield finding(part, rule, False, found.why, *fields)
+def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
+    """Yield the deployments one by one, but a prefill and a decode pool together."""
+    pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
+    yield from ((each,) for each in found if each.launched.role == "whole")
+    if not any(pools.values()):
         return
-    yield finding(part, "layout", True, str(layout_of(part.launched)), "tp")
-    yield from _of_memory(checked)
-    enough = found.answer is not None and found.reason is None and (found.utilisation is None or found.utilisation <= 1)
-    yield finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
-    missed = False
-    for name, limit in question.target.limits.stated.items():
-        latency = None if found.answer is None else found.answer.latency_s(name)
-        if latency:
-            seconds = latency[limit.statistic]
-            kept = seconds <= limit.seconds
-            missed = missed or not kept
-            words = f"{limit.statistic} {in_digits(seconds / MILLI)} ms, limit {in_digits(limit.seconds / MILLI)} ms"
-            yield finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
-        elif found.answer is None and found.stable is not None:
-            words = f"{limit.statistic} has no figure, as the queue grows without end; limit {in_digits(limit.seconds / MILLI)} ms"
-            yield finding(part, name, False, words + needs, "replicas", "tp")
-    if enough and not found.holds and not missed:
-        yield finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
+    if [len(each) for each in pools.values()] != [1, 1]:
+        first = next(iter((*pools["prefill"], *pools["decode"])))
+        counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
+        allowed = "one of each in a file"
+        raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
+    prefill, decode = pools["prefill"][0], pools["decode"][0]
+    yield (prefill, decode)
 
 
-def _of_memory(checked: Checked) -> Iterator[CheckFinding]:
-    """Yield a warning for each pool whose engine may run out of memory as it starts."""
-    found = checked.held
-    size = None if found is None else found.answer or found.needed
-    by_role = {part.launched.role: part for part in checked.parts}
-    for pool in () if size is None else size.pools:
-        warning = warning_of(pool.replica.memory)
-        if warning is not None:
-            part = by_role.get(pool.replica.service.phase, checked.parts[0])
-            yield finding(part, "memory", False, warning, "memory_fraction", level="warning")
+def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
+    """The question of the demand with exactly this layout and these settings."""
+    parts = [part.launched for part in group]
+    served = parts[-1]  # the decode pool of two; pools differ only in what is sized apart
+    if len(parts) > 1:
+        _check_alike(group)
+        of_each = dict.fromkeys(OF_A_POOL)  # each pool states its own below; what one states says nothing of the other
+        served = served.model_copy(update={"serving": served.serving.model_copy(update=of_each)})
+    found = load_model(served.model)
+    asked = demanded.spec
+    optimisations = asked.optimisations.model_copy(update={
+        "speculative": _drafting(served.speculative, asked.optimisations.speculative),
+        "lora": served.lora,
+        "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
+    })  # fmt: skip
+    workload = asked.model_copy(update={
+        "model": served.model, "gpu": (served.gpu,), "gpus": None, "precision": served.precision or found.precision,
+        "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
+        "optimisations": optimisations if optimisations.asked() else Optimisations(),
+    })  # fmt: skip
+    try:
+        return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
+    except InputError as error:
+        raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
 
 
-def _served(checked: Checked) -> str:
-    """Write the demand and the most within the limits, in the unit of the demand."""
-    found, question = checked.held, checked.question
-    assert found is not None and question is not None
-    target, most, used = question.target, found.most_requests_per_s, found.utilisation
-    if most is None:
-        return "the demand is not served"
-    if target.amount is None or used is None:
-        return f"serves at most {number_down(most)} requests/s within the limits"
-    borne = most if target.unit == "requests/s" else target.amount / used
-    binds = f", where {_bound(found.binding, question)}" if found.binding else ""
-    grows = "" if found.stable is None else f"; above {_down(found.stable, question)}, the queue grows without end"
-    extra = question.rules.headroom if found.reason == "capacity" else 0.0
-    asked = f"{number(target.amount)} {target.unit}" + f" and {percent(extra)} headroom" * (extra > 0)
-    most_words = f"{_down(borne, question)} within the limits{binds}"
-    return f"{asked} asked, serves at most {most_words}: {of_limit(used)} used{grows}"
+def _placed(fault: Fault, part: Existing) -> Fault:
+    """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
+    field = fault.field or ""
+    if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
+        return fault
+    allowed = fault.allowed
+    if field == DRAFTS and allowed is not None:
+        allowed = f"--set {DRAFTS}={allowed}"
+    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"), allowed=allowed)
 
 
-def _down(amount: float, question: Question) -> str:
-    """Write an amount of the demand, rounded down; users and requests in flight are whole numbers."""
-    slack = amount * (1 + ROUNDING_SLACK)
-    return number_down(slack if question.target.unit == "requests/s" else math.floor(slack))
+def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
+    """The deployment's settings with all sizes of its layout. Measured values, which are no flags, come from the demand."""
+    layout = layout_of(launched)
+    sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
+    ranks = {} if experts else {"dp": None, "ep": None}
+    measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
+    stated = {name: value for name, value in measured.items() if value is not None}
+    return launched.serving.model_copy(update={**sizes, **ranks, **stated})
 
 
-def _bound(binding: str, question: Question) -> str:
-    """Write what keeps a deployment from serving more."""
-    if binding in LATENCIES:
-        return f"{latency_name(binding, single=question.service.osl == 1)} reaches its limit"
-    if binding == "utilisation":
-        return f"{percent(question.target.max_utilisation)} of the highest stable rate is used"
-    return BOUNDS[binding]
+def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
+    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states one for the same drafts."""
+    if launched is None or asked is None or not launched.drafts_as(asked) or not asked.states_acceptance:
+        return launched
+    return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
+
+
+def check_drafting(group: Sequence[Existing], asked: Speculative | None, flag: str) -> None:
+    """Raise InputError for an option that states other drafts than the deployment starts: it states their acceptance alone."""
+    for part in group:
+        runs = part.launched.speculative
+        if asked is not None and (runs is None or not runs.drafts_as(asked)):
+            own = "starts no drafts" if runs is None else f"starts {runs}"
+            line = part.line("spec_method", "spec_tokens", "command")
+            what = f"{own}, and {flag} says {asked}"
+            allowed = None if runs is None else f"{flag}={runs.method}:{runs.tokens}@ACCEPTANCE"
+            raise InputError(what, file=part.file, line=line, field="speculative", allowed=allowed)
+
+
+def _pool(launched: Launched) -> PoolLayout:
+    sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
+    own = {name: getattr(launched.serving, name) for name in OF_A_POOL}
+    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **own, **sizes)
+
+
+POOL_SIZES = ("tp", "pp", "ep", "dp")
+SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", *OF_A_POOL}
+
+
+def _check_alike(group: Sequence[Existing]) -> None:
+    """Raise InputError if two pools differ in more than their layouts."""
+    first, second = (part.launched for part in group)
+    one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))
+    unlike = [name for name in one if one[name] != other[name]]
+    unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
+    if unlike:
+        what = f"differs between the prefill and the decode pool: {', '.join(unlike)}"
+        line, allowed = group[1].line(*unlike, "command"), "pools that differ in layout and GPU type alone"
+        raise InputError(what, file=group[1].file, line=line, allowed=allowed)

@@ -17,11 +17,21 @@ from sizing.catalog.files import DataFile, expanded, is_file, read_text, validat
 from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import documents
-from sizing.launch import shell, unit
-from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
-from sizing.launch.beside import OF_ITS_OWN
-from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, of_profiles, shared, use_of, visible
-from sizing.launch.flags import Dialect, Word
+from sizing.launch.arguments import Source, read
+from sizing.launch.commands import engine_of, is_further_node, meant, names_engine, started, unfollowed, unread_script
+from sizing.launch.container import (
+    CardUse,
+    Container,
+    Needed,
+    gpus_of,
+    is_local,
+    names_cards,
+    of_profiles,
+    shared,
+    use_of,
+    visible,
+)
+from sizing.launch.documents import OF_ITS_OWN
 from sizing.launch.identity import (
     Asked,
     Filled,
@@ -34,9 +44,10 @@ from sizing.launch.identity import (
     said_gpu,
     settled_gpu,
 )
-from sizing.launch.manifests import CONTAINERS, LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
-from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started, unfollowed, unread_script
-from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
+from sizing.launch.manifests import CONTAINERS, LEADER, ONE_REPLICA, WHICH_RUN, WORKER, containers
+from sizing.launch.shell import ENDINGS, LASTING, ShellScript, is_unit, unit_script
+from sizing.launch.shell import script as script_of
+from sizing.launch.terms import Dialect, ReadArgs, StatedTerm, Word, data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.question import idle
 from sizing.specs.errors import Fault, InputError, Part, check, raise_any
@@ -101,7 +112,7 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     if " " in path.strip() and not is_file(expanded(path)):
         return _of_script(path, Asked(COMMAND, filled, facts, Path()))
     text, asked = read_text(path, why="no manifest is"), Asked(path, filled, facts)
-    if unit.is_unit(text) or _is_script(text, path):
+    if is_unit(text) or _is_script(text, path):
         return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)
     return own if own is not None else _of_manifest(text, asked)
@@ -112,7 +123,7 @@ def _is_script(text: str, file: str) -> bool:
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     if _KEYED.match(next(lines, "")):
         return False
-    if file.endswith(shell.ENDINGS) or text.startswith("#!"):
+    if file.endswith(ENDINGS) or text.startswith("#!"):
         return True
     try:
         return names_engine(text) and not any(isinstance(each.data, dict) for each in documents(text, file))
@@ -155,7 +166,7 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
         path = None if Path(name).is_absolute() else folder / name
         return read_text(str(path)) if path is not None and is_file(path) else None
 
-    script = unit.script(text, asked.file, load) if unit.is_unit(text) else shell.script(text, asked.file)
+    script = unit_script(text, asked.file, load) if is_unit(text) else script_of(text, asked.file)
     found = list(_started(script, load, asked.file))
     first = [each for each in found if not is_further_node(each)] or found
     raise_any(unfollowed([each.command for each in first if each.command], asked.file))
@@ -171,12 +182,12 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
-def _started(script: shell.ShellScript, load: Callable[[str], str | None], file: str) -> Iterator[Container]:
+def _started(script: ShellScript, load: Callable[[str], str | None], file: str) -> Iterator[Container]:
     """Yield what the commands of a script start, also by scripts beside it. A fact in a comment holds for the next of them; some hold for all after it."""
     used: set[Word] = set()
     for command in script.commands:
-        said = {name: word for name, word in command.said.items() if name in shell.LASTING or word not in used}
-        scripts = [word.text for word in command.words if word.text.endswith(shell.ENDINGS)]
+        said = {name: word for name, word in command.said.items() if name in LASTING or word not in used}
+        scripts = [word.text for word in command.words if word.text.endswith(ENDINGS)]
         beside = {name: (text, OF_ITS_OWN) for name in scripts if (text := load(name)) is not None}
         container = started(command._replace(said=said), {**beside, **script.files}, file)
         if container is not None:

@@ -10,11 +10,10 @@ from typing import NamedTuple, TypeVar
 from sizing.catalog import profiles
 from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import is_path
-from sizing.launch.arguments import ReadArgs
-from sizing.launch.flags import Dialect, dialect_of, flags_of
-from sizing.launch.manifests import Container
+from sizing.launch.commands import image_of
+from sizing.launch.container import Container
 from sizing.launch.script_text import ABOUT
-from sizing.launch.starts import image_of
+from sizing.launch.terms import Dialect, ReadArgs, dialect_of, flags_of
 from sizing.model import settings
 from sizing.model.precision import SIXTEEN_BIT
 from sizing.specs.errors import Fault, InputError

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import YamlDocument, documents
-from sizing.launch import compose
-from sizing.launch.beside import OtherDocuments, Scaler, beside, files_of, map_named, of_namespace, scalers_of_chart
-from sizing.launch.container_words import (
+from sizing.launch.commands import (
     entered_twice,
     not_written,
     of_compose,
@@ -27,24 +23,34 @@ from sizing.launch.container_words import (
     unknown_sizes,
     words_of,
 )
-from sizing.launch.expansion import names_in, with_variables
-from sizing.launch.flags import Word
-from sizing.launch.nodes import (
+from sizing.launch.container import HELD, Card, Container
+from sizing.launch.documents import (
     MERGE,
     SERVICES,
     ManifestNode,
+    OtherDocuments,
+    Scaler,
     as_list,
     as_mapping,
+    beside,
+    check_whole,
+    environment,
+    files_of,
     held,
     line_of,
     manifests_of,
+    map_named,
     merged,
+    missing,
+    mounted,
     nodes,
+    of_namespace,
+    scalers_of_chart,
     value_at,
 )
-from sizing.launch.script_text import ABOUT
+from sizing.launch.script_text import ABOUT, names_in, with_variables
 from sizing.launch.script_text import words as shell_words
-from sizing.launch.shell import ShellCommand
+from sizing.launch.terms import Word
 from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 from sizing.specs.launch import Charts, LaunchFacts
 
@@ -67,66 +73,8 @@ TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
 OF_SLICE = "-MIG-"  # in a product label of nodes whose GPUs are all slices
 GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
-HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
 _TEMPLATED, _VARIABLE = "{{", "$"
 _REPLACED = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # by Kubernetes
-
-
-class Card(NamedTuple):
-    """A card that a container names, and its line."""
-
-    id: str
-    line: int | None = None
-
-
-@dataclass(slots=True)
-class Container:
-    """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
-
-    `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
-    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
-    its GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
-    says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
-    a service; without one it always starts. `mounts` are the sources of what `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
-    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
-    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
-    that of a script. `entered` says that its image's own command takes its words, and `file` is its file.
-    """
-
-    name: str
-    path: tuple[str, ...]
-    words: tuple[Word, ...] = ()
-    image: str = ""
-    engine: str | None = None
-    keyed: bool = False
-    model: str | None = None
-    variables: dict[str, str] = field(default_factory=dict)
-    files: dict[str, tuple[str, int]] = field(default_factory=dict)
-    replicas: int | None = None
-    gpus: int | None = None
-    slice_: str | None = None
-    doubt: str | None = None
-    pods: int = 1
-    at: FieldPath = ()
-    pod: int | None = None
-    gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
-    gpus_before: int = 0
-    gpus_of_others: int | None = None
-    drafts: Word | None = None
-    holds: dict[str, str] = field(default_factory=dict)
-    cards: tuple[Card, ...] = ()
-    whole: bool = False
-    requested: bool = False
-    profiles: frozenset[str] = frozenset()
-    mounts: dict[str, str] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
-    instances: tuple[str, ...] = ()
-    command: ShellCommand | None = None
-    entered: bool = False
-    file: str = ""
-    lines: dict[str, int | None] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
 
 
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
@@ -135,7 +83,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         found, taken = documents(text, file), tuple[str, ...]()
         if _VARIABLE in text and any(_is_composed(each) for each in found):
             taken = tuple(dict.fromkeys(name for name in names_in(text) if not name.isdecimal()))
-            found = documents(with_variables(text, compose.environment(Path(file).parent)), file)
+            found = documents(with_variables(text, environment(Path(file).parent)), file)
     except InputError as error:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
@@ -143,7 +91,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_one_source(found, file)
     found += [inside for each in found for steps in facts.charts.texts for inside in held(each, file, *steps)]
-    compose.check_whole(found, file)
+    check_whole(found, file)
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
@@ -217,7 +165,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps, charts), steps, stated, image, file=node.file)
-    found.files = files_of(node, others) | (compose.mounted(node, stated) if node.of_compose else {})
+    found.files = files_of(node, others) | (mounted(node, stated) if node.of_compose else {})
     found.entered = ("entrypoint" if node.of_compose else "command") not in own
     if found.entered and not keyed:
         found.faults += entered_twice(stated, image, node.file, facts)
@@ -230,7 +178,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     found.faults += (*refused(node, charts), *(unknown_sizes(node, charts) if service else ()))
     found.notes += (*not_written(node, charts), *(note for marked, note in charts.slower.items() if marked in own))
     if node.of_compose:
-        found.faults += (*of_compose(node, found.variables), *compose.missing(node))
+        found.faults += (*of_compose(node, found.variables), *missing(node))
     else:
         found.faults += of_shell(node, found.variables)
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
@@ -273,7 +221,7 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
     listed = node.own.get("env_file") if node.of_compose else None
     for each in listed if isinstance(listed, list) else [listed]:
         name = each if isinstance(each, str) else value_at(each, "path")
-        found |= compose.environment(Path(node.file).parent, name) if isinstance(name, str) else {}
+        found |= environment(Path(node.file).parent, name) if isinstance(name, str) else {}
     for name in ("env", "environment", "envs"):
         found |= _pairs(node.own.get(name))
         for each in map(as_mapping, as_list(node.own.get(name))):

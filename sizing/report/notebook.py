@@ -15,7 +15,7 @@ from sizing.answers.simulate import Runs, Scenario
 from sizing.formats.tables import as_json, as_markdown
 from sizing.formats.text import render
 from sizing.formats.view import Document, plain
-from sizing.launch.verdict import Checked
+from sizing.launch.findings import Checked
 from sizing.model.memory import MemoryUse
 from sizing.planning.bill import Bill
 from sizing.planning.plan import Plan

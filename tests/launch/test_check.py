@@ -15,8 +15,9 @@ from sizing.answers.answer import Outcome
 from sizing.answers.check import Held
 from sizing.cli.check import ASKED_OPTIONS
 from sizing.cli.main import run
-from sizing.launch.check import _served, check
+from sizing.launch.check import check
 from sizing.launch.existing import ONE_START
+from sizing.launch.findings import _served
 from sizing.launch.identity import Filled
 from sizing.question.options import SET_OPTIONS, options_of
 from sizing.report.check import record

@@ -10,8 +10,8 @@ from check_commands import FIXED, LLAMA, OWN
 
 from sizing.cli.main import run
 from sizing.launch.check import check
+from sizing.launch.findings import Checked
 from sizing.launch.identity import Filled
-from sizing.launch.verdict import Checked
 from sizing.report.check import record, sections
 from sizing.specs.launch import Policy
 

@@ -20,8 +20,8 @@ from sizing.launch.answered import Checkpoints, as_label
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.existing import existing
-from sizing.launch.flags import dialect_of
 from sizing.launch.identity import Filled, gpu_of_label
+from sizing.launch.terms import dialect_of
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from manifest_builders import IMAGE, MODEL, faults, only, written
 
-from sizing.launch.compose import entries
+from sizing.launch.documents import entries
 from sizing.launch.existing import existing
-from sizing.launch.expansion import with_variables
 from sizing.launch.identity import Filled
 from sizing.launch.manifests import OF_COMPOSE, ONE_REPLICA
+from sizing.launch.script_text import with_variables
 
 ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 

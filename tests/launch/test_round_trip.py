@@ -11,9 +11,8 @@ import sizing
 from sizing.catalog import profiles
 from sizing.launch.arguments import Source, read
 from sizing.launch.deploy import ENGINES, WRITERS, deploy
-from sizing.launch.flags import Dialect, Word, dialect_of, write
 from sizing.launch.identity import Filled
-from sizing.launch.terms import data_of, layout_of, terms_of
+from sizing.launch.terms import Dialect, Word, data_of, dialect_of, layout_of, terms_of, write
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Launched
 from sizing.specs.optimisations import Lora, Speculative

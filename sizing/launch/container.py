@@ -1,20 +1,78 @@
-"""The cards that a command sees, and faults of commands that would run on the same ones.
-
-Docker gives a container the cards that it names, or the first ones of the server where it asks for a number. Variables then
-choose among them. Replicas of a Compose service, and several services of one server, can therefore run on the same cards.
-"""
+"""A container that starts an engine, as every kind of file states it, and the cards of its server that it uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sizing.formats.words import plural
-from sizing.launch.expansion import is_variable
-from sizing.launch.manifests import Container
-from sizing.launch.nodes import SERVICES
-from sizing.specs.errors import Fault, InputError
+from sizing.launch.documents import SERVICES
+from sizing.launch.script_text import is_variable
+from sizing.launch.shell import ShellCommand
+from sizing.launch.terms import Word
+from sizing.specs.errors import Fault, FieldPath, InputError
 from sizing.specs.launch import LaunchFacts
+
+HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
+
+
+class Card(NamedTuple):
+    """A card that a container names, and its line."""
+
+    id: str
+    line: int | None = None
+
+
+@dataclass(slots=True)
+class Container:
+    """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
+
+    `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
+    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
+    its GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
+    says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
+    a service; without one it always starts. `mounts` are the sources of what `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
+    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
+    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
+    that of a script. `entered` says that its image's own command takes its words, and `file` is its file.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    words: tuple[Word, ...] = ()
+    image: str = ""
+    engine: str | None = None
+    keyed: bool = False
+    model: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    files: dict[str, tuple[str, int]] = field(default_factory=dict)
+    replicas: int | None = None
+    gpus: int | None = None
+    slice_: str | None = None
+    doubt: str | None = None
+    pods: int = 1
+    at: FieldPath = ()
+    pod: int | None = None
+    gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
+    gpus_before: int = 0
+    gpus_of_others: int | None = None
+    drafts: Word | None = None
+    holds: dict[str, str] = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    whole: bool = False
+    requested: bool = False
+    profiles: frozenset[str] = frozenset()
+    mounts: dict[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    command: ShellCommand | None = None
+    entered: bool = False
+    file: str = ""
+    lines: dict[str, int | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
 
 ALL_DEVICES = ("all", "none", "void")  # values of a device variable that list no devices
 
