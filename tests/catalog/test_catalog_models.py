@@ -43,7 +43,7 @@ KNOWN = (
     entry("c4ai-command-r-08-2024", "CohereForAI/c4ai-command-r-08-2024"),
 )
 
-# (what people write, profile, precision and cache precision that the name sets)
+# (what people write, profile, precision that the name sets)
 NAMES = [
     ("llama-3.1-8b", "llama-3.1-8b", None),
     ("Llama 3.1 8B", "llama-3.1-8b", None),
@@ -362,6 +362,7 @@ def test_a_quantised_checkpoint_of_a_profile_sets_its_precision() -> None:
     assert found.name_notes[0].startswith("-fp8-kv in the name: ")
     assert found.matched_from == name
     assert found.spec == replace(load_model(sibling).spec, name=f"{name} as {sibling}")
+    assert found.spec.quantisation.kv_precision is None  # engines keep a 16-bit cache unless told
 
 
 def test_matched_from_ignores_spelling_only() -> None:

@@ -139,3 +139,9 @@ def test_spread_lengths_keep_their_mean_however_few() -> None:
     assert sorted(drawn) == list(range(810, 1000, 20))
     assert list(drawn) != sorted(drawn)
     assert sorted(Lengths(400, shape="spread", low_share=0.0).draw(2, np.random.default_rng(0))) == [100, 300]
+
+
+def test_exponential_lengths_spread_as_far_as_their_mean() -> None:
+    drawn = Lengths(200, shape="exponential").draw(1000, np.random.default_rng(0))
+    assert drawn.mean() == pytest.approx(200, rel=0.01) and drawn.std() == pytest.approx(200, rel=0.02)
+    assert drawn.min() == 1 and np.median(drawn) == pytest.approx(200 * np.log(2), rel=0.01)
