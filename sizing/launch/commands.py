@@ -367,7 +367,8 @@ def started(command: ShellCommand, files: Mapping[str, tuple[str, int]], file: s
     found.image, found.words, found.lines["image"] = words[at].text, words[at + 1 :], words[at].line
     given = [word.text for word in words[:at]]
     _given(found, given)
-    if not any(word.startswith(ENTRYPOINT) for word in given):
+    found.entered = not any(word.startswith(ENTRYPOINT) for word in given)
+    if found.entered:
         found.faults += entered_twice(found.words, found.image, file, only(LaunchFacts))
     return found if engine_of(found) or unread_script(found) else None
 

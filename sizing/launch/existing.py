@@ -468,7 +468,8 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: Asked, lines: Mappin
     places |= {term: (stated.line, stated.flag) for term, stated in args.terms.items()}
 
     def place(path: tuple[str | int, ...]) -> tuple[str | None, int | None, str, str | None]:
-        names = (*map(str, reversed(path)), "spec_tokens", "tp")
+        others = () if path == ("replicas",) else ("spec_tokens", "tp")
+        names = (*map(str, reversed(path)), *others)
         line, name = next((places[each] for each in names if each in places), (None, names[0]))
         return asked.file, line, name, None
 

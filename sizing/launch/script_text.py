@@ -122,6 +122,9 @@ def _tokens(text: str, file: str, line: int) -> Iterator[_Token]:
     limits = only(LaunchFacts).script_limits
     if len(text) > limits.characters:
         raise InputError(f"holds a script of more than {limits.characters:,} characters", file=file)
+    if "\r\n" in text:
+        what, line = "its lines end as those of Windows (CRLF)", line + text.partition("\r\n")[0].count("\n")
+        raise InputError(what, file=file, line=line, allowed="what `dos2unix` makes of it")
     text = _CHANGES.sub(r"let \1; \g<0>", text)
     for _ in range(limits.inside):
         text, count = _OUTPUT.subn(lambda found: RECKONED + "\n" * found[0].count("\n"), text)

@@ -167,3 +167,23 @@ spec:
 def test_arrays_without_an_end_end_soon(tmp_path: Path) -> None:
     path = written(tmp_path, "A=(\n" + "'a' # )\n" * 12_000 + "vllm serve m\n", "run.sh")
     assert "more than 10,000 words" in str(faults(path, ON_ONE)) or "not closed" in str(faults(path, ON_ONE))
+
+
+def test_a_script_with_line_ends_of_windows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_bytes(f"#!/bin/bash\r\n{SERVE} -tp 2\r\n".encode())
+    (fault,) = faults(str(path), ON_ONE)
+    assert "run.sh:1: its lines end as those of Windows (CRLF)" in fault
+
+
+def test_a_container_of_the_engine_takes_the_model_as_its_first_word(tmp_path: Path) -> None:
+    run = "docker run --gpus all HOW vllm/vllm-openai:v0.12.0 meta-llama/Llama-3.1-8B-Instruct -tp 4"
+    found = read(run.replace("HOW", ""), tmp_path)
+    assert (found.launched.model, found.launched.serving.tp) == ("meta-llama/Llama-3.1-8B-Instruct", 4)
+    (fault,) = faults(written(tmp_path, run.replace("HOW", "--entrypoint bash"), "run.sh"), ON_ONE)
+    assert "no command of an engine" in fault
+
+
+def test_too_many_replicas_are_told_by_their_own_name() -> None:
+    (fault,) = faults(f"{SERVE} -tp 4", ON_ONE._replace(replicas=5000))
+    assert "replicas: must be a whole number above 0 and at most 4,096, not '5000'" in fault
