@@ -13,7 +13,7 @@ from sizing.formats.sentences import sentence
 PARTS = ROOT / "sizing" / "report" / "parts"
 FILES = {"assumptions.csv": "assumed", "explanations.csv": "derived", "sentences.csv": "line|said"}
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "sizing" / "report").rglob("*.py")))
-BY_PREFIX = ("with ", "year ", "cache by ", "objective ", "load ")  # rows whose key has a name of the question in it
+BY_PREFIX = ("with ", "year ", "cache by ", "binds ", "requests of ")  # rows whose key has a name of the question in it
 IN_A_LOOP = ("capital", "network", "hosting", "power", "licence", "staff")  # parts of a server's year, by their fields
 
 

@@ -26,7 +26,6 @@ from sizing.report.parts.pools import (
 from sizing.report.parts.question import (
     Inputs,
     backend_in_force,
-    backend_words,
     demand_line,
     is_limited,
     is_rate,
@@ -34,6 +33,7 @@ from sizing.report.parts.question import (
     of_replica,
     replica_lines,
 )
+from sizing.report.parts.said import said
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
@@ -246,11 +246,10 @@ def _against(found: Disaggregated) -> str:
 
 
 def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
-    nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
+    nodes = pool.nodes_per_replica if pool.nodes_per_replica > 1 else None
     share = of_limit(requests_per_s / pool.most_requests_per_s)
-    most = f"at most {number(pool.most_requests_per_s)} requests/s"
     name = limit_words(pool.limit)
     within = f"within the {name} limit" if pool.limit in LATENCIES else f"by {name}"
     if pool.limit == "utilisation":
         within = f"at {percent(inputs.max_utilisation)} of the stable rate"
-    return f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; {most} {within}{backend_words(pool.all2all_backend)}"
+    return said("use of a pool", pool, share=share, nodes=nodes, within=within)

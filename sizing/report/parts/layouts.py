@@ -21,6 +21,7 @@ from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
+from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import dollars
 from sizing.specs.data import Advice
 from sizing.specs.units import MILLI, kwh_per_million_tokens, usd_per_million_tokens
@@ -168,7 +169,7 @@ def instead(best: Alternative, others: Sequence[Alternative], *, demanded: bool 
         shown[-1] = least
     shown.sort(key=list(others).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a, demanded) for a in shown])
-    yield from (line._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, line in enumerate(lines))
+    yield from (each._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, each in enumerate(lines))
 
 
 def is_taken(a: Alternative, best: Alternative) -> bool:
@@ -224,13 +225,15 @@ def _rate(a: Alternative, after: str, demanded: bool) -> str:
 
 def _called(best: Alternative, a: Alternative, demanded: bool) -> str:
     gpus = plural(a.gpus, "GPU") if a.gpu == best.gpu else f"{a.gpus} x {a.gpu}"
-    weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
-    price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
-    itl = f", {_latency(a, 'itl_ms', 'ITL')}" if a.itl_ms else ""
-    first = _latency(a, "ttft_ms", "TTFT" if a.itl_ms else "latency")
     fewer = a.sizes.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
-    asked = "" if not fewer else "; --layouts pipelines" if best.sizes.pp == 1 else "; --layouts all"
-    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{_rate(a, ', ', demanded)}{price}, {first}{itl}{asked}"
+    own = {
+        "weights": None if a.weight_precision == best.weight_precision else a.weight_precision,
+        "rate": None if demanded else a.requests_per_s_per_gpu * a.gpus,
+        "first": _latency(a, "ttft_ms", "TTFT" if a.itl_ms else "latency"),
+        "itl": _latency(a, "itl_ms", "ITL") if a.itl_ms else None,
+        "asks": None if not fewer else "pipelines" if best.sizes.pp == 1 else "all",
+    }
+    return said("other layout", a, gpus=gpus, **own)
 
 
 def _latency(a: Alternative, name: str, called: str) -> str:
@@ -351,16 +354,13 @@ def at_usual_limits(found: BesideAnswer | None, *, demanded: bool = True) -> Ite
     """Yield what usual limits take; without a demand, the rate of the GPUs given."""
     if found is None:
         return
-    if found.gpus is None or found.layout is None:
-        yield Line(f"No layout keeps the usual limits of a chat, {found.options}")
-    else:
-        size = f"about {headline(found.gpus, found.gpu, found.layout, found.usd_per_hour)}"
-        served = size if demanded else f"{number(found.requests_per_s)} requests/s as {found.layout}"
-        yield Line(f"With the usual limits of a chat, {found.options}: {served}")
+    usd, size = found.usd_per_hour, None
+    if demanded and found.gpus is not None and found.layout is not None:
+        size = f"about {headline(found.gpus, found.gpu, found.layout, usd)}"
+    yield line("usual limits", found, size=size)
 
 
 def with_fp8(found: BesideAnswer | None, rank: int) -> Iterator[Line]:
     """Yield what FP8 weights take, of a `rank` among spare lines."""
     if found is not None and found.gpus is not None:
-        price = "" if found.usd_per_hour is None else f", {money(found.usd_per_hour)}/h"
-        yield Line(f"about {plural(found.gpus, 'GPU')} = {found.layout}{price}: {found.options}", "FP8", spare=rank)
+        yield line("FP8", found)._replace(spare=rank)

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line
-from sizing.formats.words import duration, gib, milliseconds, number, number_down, of_limit, percent, plural
+from sizing.formats.words import duration, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
+from sizing.report.parts.said import said
 from sizing.report.parts.screen import MEASURE_FIRST, dollars, would_help
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
@@ -54,7 +55,8 @@ def limiting(best: Answer, outcome: Outcome) -> Limiting:
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
     single = question.service.osl == 1
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
-    detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation, beyond)}"
+    relaxed = _relaxed_words(best, question, relaxation, beyond)
+    detail = "; ".join(filter(None, (f"{reached}, reached at {_most(best, question)}", relaxed)))
     warning = _idle_words(best, outcome)
     return found._replace(
         statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail, warning=warning
@@ -67,12 +69,9 @@ def _idle_words(best: Answer, outcome: Outcome) -> str | None:
     if found is None:
         return None
     name = latency_name(best.pool.capacity.binding, single=outcome.question.service.osl == 1)
-    takes = ""
-    if found.looser is not None:
-        gpus, gpu = found.looser.gpus, found.looser.pool.replica.gpu_type.name
-        takes = f"; {found.times:g} times the limit takes about {_counted(gpus, gpu, best)}"
-    used = f"a replica serves {percent(found.share)} of the rate that it could"
-    return f"{used}: the limit on {name} is kept only while a request is nearly alone{takes}"
+    looser = found.looser
+    takes = None if looser is None else _counted(looser.gpus, looser.pool.replica.gpu_type.name, best)
+    return said("idle", found, limit=name, takes=takes)
 
 
 def _counted(gpus: int, gpu: str, best: Answer) -> str:
@@ -92,9 +91,8 @@ def _most(best: Answer, question: Question) -> str:
     """
     capacity, margin, asked = best.pool.capacity, best.pool.margin, question.target.confidence
     if question.target.amount is None:
-        odds = "even odds" if asked is None else f"{percent(asked.share)} of runs"
-        share = f", divided by {number(margin)} for {odds}" if margin > 1 else ""
-        return f"{number(capacity.requests_per_s * margin)} requests/s a replica{share}"
+        odds, rate = None if asked is None else asked.share, capacity.requests_per_s * margin
+        return said("load given", rate=rate, lowered=margin > 1, margin=margin, odds=odds)
     if question.target.requests_per_s is None:
         return f"{number(capacity.amount)} {question.target.unit} a replica"
     return f"{number(capacity.requests_per_s)} requests/s a replica"
@@ -105,40 +103,27 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
     if relaxation is not None:
         gpus = _counted(relaxation.gpus, relaxation.gpu, best)
         statistic: str = getattr(question.target.limits, relaxation.limit).statistic
-        of_what = "" if statistic == "mean" else f"{statistic} "
-        return f"; a {of_what}limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
+        of = None if statistic == "mean" else statistic
+        return said("relaxed", of=of, ms=relaxation.seconds / MILLI, gpus=gpus)
     if question.target.amount is None:
-        return "; a looser limit serves more"
+        return "a looser limit serves more"
     if best.gpus == 1:
         return ""
-    longer = f"; {RULES.most_relaxed:g} times the limit"
-    if beyond is None or beyond.gpus < best.gpus:
-        return f"{longer} was not confirmed to save a GPU"
-    if beyond.binding == best.pool.capacity.binding:
-        return f"{longer} saves no GPU"
-    binds = limit_words(beyond.binding, single=question.service.osl == 1)
-    if beyond.binding == "utilisation":
-        binds = f"--max-utilisation {percent(question.target.max_utilisation)}"
-    return f"{longer} saves no GPU: {binds} then binds, at {number(beyond.requests_per_s)}"
+    unsure, binds = beyond is None or beyond.gpus < best.gpus, None
+    if beyond is not None and beyond.binding != best.pool.capacity.binding:
+        binds = limit_words(beyond.binding, single=question.service.osl == 1)
+        if beyond.binding == "utilisation":
+            binds = f"--max-utilisation {percent(question.target.max_utilisation)}"
+    rate = None if beyond is None else beyond.requests_per_s
+    return said("beyond", times=RULES.most_relaxed, unsure=unsure, binds=binds, requests_per_s=rate)
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that limits a replica, the load at which it does, and settings that raise it."""
-    most = _most(best, question)
-    at = f"at {most}"
-    if best.pool.capacity.binding == "utilisation":
-        share = percent(question.target.max_utilisation)
-        return f"capacity is {share} of the highest stable rate (--max-utilisation), {most}"
-    if question.service.osl == 1:  # slots and cache then hold only the prompts of a step
-        return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
-    more, slots = "more memory per GPU, a larger TP or an FP8 cache", best.pool.replica.settings.max_num_seqs
-    if best.pool.capacity.binding == "kv_cache":
-        if question.target.offline:
-            return f"{most} with a full KV cache, as offline work keeps it: {more} raises it"
-        return f"KV cache, full {at}: {more} holds more sequences"
-    if question.target.offline:
-        return f"{most} with {slots:,} sequences (max_num_seqs), as offline work keeps it: --max-num-seqs"
-    return f"max_num_seqs ({slots:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
+    key, slots = best.pool.capacity.binding, best.pool.replica.settings.max_num_seqs
+    if key != "utilisation":  # of a task without output, slots and cache hold only the prompts of a step
+        key = "prefill" if question.service.osl == 1 else f"{key}{' offline' * question.target.offline}"
+    return said(f"binds {key}", most=_most(best, question), share=question.target.max_utilisation, slots=slots)
 
 
 def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
@@ -214,10 +199,8 @@ def _reads(miss: Refusal, outcome: Outcome) -> str:
         return ""
     gb_per_s = miss.gpu_type.gpu.datasheet.memory.bandwidth_gb_per_s
     read_ms = weights_gib * GIB / (gb_per_s * GIGA) * miss.layout.pp / MILLI
-    stages = "" if miss.layout.pp == 1 else f" in each of {miss.layout.pp} stages"
-    return (
-        f"; a token reads {gib(weights_gib)} GiB of weights{stages}, {milliseconds(read_ms)} at {number(gb_per_s)} GB/s"
-    )
+    stages = None if miss.layout.pp == 1 else miss.layout.pp
+    return f"; {said('reads weights', miss, stages=stages, ms=read_ms, gb_per_s=gb_per_s)}"
 
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer
 from sizing.catalog.prices import providers_offers, typical_offer, usd_per_gpu_hour
 from sizing.formats.view import Line
-from sizing.formats.words import money, plural
+from sizing.formats.words import money
 from sizing.question.question import Question
+from sizing.report.parts.said import line
 from sizing.report.parts.screen import DIM
 
 MOST_NAMED = 3  # providers on a screen; JSON has them all
-LABEL = "Prices"  # typical ones
 
 
 class AtProvider(NamedTuple):
@@ -53,30 +53,24 @@ class PriceOrder(NamedTuple):
     def turning(self) -> Iterator[Line]:
         """Yield from which price on another GPU type costs less."""
         if (turn := self.turn) is not None:
-            now, at = f"{self.typical[0]} at {money(turn.typical)} a GPU-hour", money(turn.usd_per_gpu_hour)
-            known = f"known prices are {money(turn.lowest)} to {money(turn.highest)}"
-            yield Line(f"{now}; above {at} {turn.next} costs less; {known}", "Price", DIM)
+            yield line("other price", turn, first=self.typical[0])._replace(style=DIM)
 
     def line(self) -> Line:
         """Write that the prices are of different providers, who offers several of the types in which order, and a near turn."""
-        first, count, turn = self.typical[0], len(self.typical), self.turn
-        above = (
-            [f"above {money(turn.usd_per_gpu_hour)} a GPU-hour {turn.next} costs less"] if turn and turn.near else []
-        )
-        if not self.providers:
-            both = f"{first} and another of the {count:,}" if count > 2 else "both"
-            known = f"of different providers, so not like for like; none is known that offers {both}"
-            return Line("; ".join((known, *above)), LABEL, DIM)
-        turns = [each for each in self.providers if each.cheaper_than(first)]
-        stays = [each.provider for each in self.providers if each not in turns]
-        parts = [f"{first} is cheapest too at {_named(stays)}"] if stays and not above else []
+        (first, *others), turn, all_ = self.typical, self.turn, self.providers
+        near = turn is not None and turn.near
+        turns = [each for each in all_ if each.cheaper_than(first)]
+        stays = [each.provider for each in all_ if each not in turns]
+        own: dict[str, object] = {"provider": None}
         for each in turns[:1]:
-            (other, usd), usd_first = next(iter(each.usd_per_hour.items())), each.usd_per_hour[first]
-            more = f" and {plural(len(turns) - 1, 'other')}" if len(turns) > 1 else ""
-            parts.append(f"at {each.provider}{more} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
-        if count > 2 and not any(self.typical[1] in each.usd_per_hour for each in self.providers):
-            parts.append(f"none offers {first} and {self.typical[1]}, the next one")
-        return Line("; ".join(("of different providers", *above, *parts)), LABEL, DIM)
+            other, usd = next(iter(each.usd_per_hour.items()))
+            own = {"provider": each.provider, "more": len(turns) - 1 or None, "other": other, "usd": usd}
+            own["usd_first"] = each.usd_per_hour[first]
+        apart = len(others) > 1 and all_ and not any(others[0] in each.usd_per_hour for each in all_)
+        own |= {"second": others[0] if apart else None, "many": len(self.typical) if len(others) > 1 else 0}
+        own |= {"stays": _named(stays) if stays and not near else None, "none": not all_}
+        own |= {"above": turn.usd_per_gpu_hour if near and turn else None, "next": turn and turn.next}
+        return line("prices", first=first, **own)._replace(style=DIM)
 
 
 def price_order(answers: Iterable[Answer], question: Question) -> PriceOrder | None:

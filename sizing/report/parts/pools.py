@@ -10,7 +10,7 @@ from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.report.parts.limiting import at_limit, limit_words, unmet
-from sizing.report.parts.said import assumed
+from sizing.report.parts.said import assumed, said
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
@@ -258,9 +258,7 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
 
 def transfer_words(found: TransferSummary) -> str:
     """Write the link of the transfer."""
-    where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
-    how = ", layer by layer" if found.by_layer else ""
-    return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
+    return said("transfer of a prompt", found)
 
 
 def limit_and_reason(outcome: Outcome) -> tuple[str, str | None]:

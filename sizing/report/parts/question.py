@@ -331,11 +331,6 @@ def backend_in_force(question: Question, chosen: Replica) -> str | None:
     return chosen.settings.all2all_backend if sent else None
 
 
-def backend_words(backend: str | None) -> str:
-    """Write how tokens reach their experts; empty where nothing is sent."""
-    return "" if backend is None else f"; tokens go to experts by {backend}"
-
-
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
     """The limits on the lengths, memory and batch of a replica."""
     settings, memory = chosen.settings, chosen.memory

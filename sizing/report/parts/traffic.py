@@ -9,6 +9,7 @@ import numpy as np
 from sizing.engine.requests import Lengths, Requests
 from sizing.engine.simulation import Traffic
 from sizing.formats.words import number
+from sizing.report.parts.said import said
 
 ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
 
@@ -81,24 +82,17 @@ def lengths(traffic: Traffic, name: str, sent: Requests | None) -> LengthInputs 
 
 def length_words(tokens: float, spread: LengthInputs | None) -> str:
     """Write a mean length, its spread, and the mean drawn."""
-    mean = number(tokens, 4)
     if spread is None:
-        return f"{mean} on average"
-    drawn = "" if spread.drawn_mean is None else f", mean drawn {number(spread.drawn_mean, 4)}"
-    if spread.low_share is not None:
-        return f"{spread.low_share * spread.mean:,.0f} to {spread.mean:,} (uniform{drawn})"
-    return f"{mean} ({spread.shape}, std {number(spread.std)}{drawn})" if spread.std else mean
+        return f"{number(tokens, 4)} on average"
+    return said(
+        "length spread",
+        spread,
+        tokens=tokens,
+        low=(spread.low_share or 0.0) * spread.mean,
+        uniform=spread.low_share is not None,
+    )
 
 
 def load_words(load: LoadInputs) -> str:
     """Write the requests sent and their arrivals."""
-    text = "requests" if load.requests is None else f"{load.requests:,} requests"
-    if load.kind == "trace":
-        return f"{text} of {load.trace}, judged over all of it (llmsize estimate sizes for its busiest minute)"
-    if load.kind == "open_loop":
-        shape = f" of shape {load.burstiness:g}" if load.burstiness is not None else ""
-        return f"{text} at {number(load.requests_per_s)}/s, {ARRIVALS[str(load.arrivals)]} arrivals{shape}"
-    if load.kind == "closed_loop":
-        how = "at all times (closed loop; estimate and curve take random arrivals)"
-        return f"{text}, {load.concurrency:,} in flight {how}"
-    return f"{text}, all at once"
+    return said(f"requests of {load.kind}", load, called=ARRIVALS.get(load.arrivals or ""))

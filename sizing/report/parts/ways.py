@@ -13,6 +13,7 @@ from sizing.planning.cost import REQUESTS
 from sizing.planning.offers import BreakEven, CostOption
 from sizing.planning.usage import LoadKind
 from sizing.report.parts import quantities
+from sizing.report.parts.said import said
 
 LOADS: dict[LoadKind, str] = {
     "mean_load": "the mean load",
@@ -72,13 +73,13 @@ def paying(pairs: Sequence[BreakEven], options: Sequence[CostOption]) -> Iterato
     at_scale = {o.name: REQUESTS * min(curve.usd_per_request_at_scale for curve in o.curves) for o in options}
     alike: dict[str, list[BreakEven]] = {}
     for pair in sorted(pairs, key=lambda pair: FOLLOWING in pair.one + pair.other):
-        said = f"{pair.one} {when_cheaper(pair._replace(other=OTHER), at_scale[pair.one])}"
-        alike.setdefault(said, []).append(pair)
-    for said, found in alike.items():
+        text = f"{pair.one} {when_cheaper(pair._replace(other=OTHER), at_scale[pair.one])}"
+        alike.setdefault(text, []).append(pair)
+    for text, found in alike.items():
         names = [pair.other for pair in found]
         kept = [pair for pair in found if pair.other.partition(FOLLOWING)[0] not in set(names) - {pair.other}]
         others = " and ".join(pair.other for pair in kept)
-        yield said.replace(OTHER, others.replace(FOLLOWING, " following")) + _paid_back(kept)
+        yield text.replace(OTHER, others.replace(FOLLOWING, " following")) + _paid_back(kept)
 
 
 def _paid_back(pairs: Sequence[BreakEven]) -> str:
@@ -93,18 +94,14 @@ def when_cheaper(pair: BreakEven, at_scale_usd: float) -> str:
         pair.first_requests_per_day, pair.requests_per_day, pair.last_requests_per_day, pair.other
     )  # fmt: skip
     if stays == 0:
-        return f"costs no more than {other} at any load"
+        return said("load at any", other=other)
     if stays is not None:
-        earlier = f"; at some lower loads too, the first at {_a_day(first)}" if first and first < stays else ""
-        return f"costs less than {other} from {_a_day(stays)} on{earlier}"
+        earlier = _a_day(first) if first and first < stays else None
+        return said("load from", other=other, stays=_a_day(stays), first=earlier)
     if first is None:
-        full = f"even full at every peak it costs {rounded_usd(at_scale_usd)} per 1,000 requests"
-        return f"costs more than {other} at any load: {full}"
+        return said("load never", other=other, usd=at_scale_usd)
     less = pair.cheaper_at_this_load == pair.one
-    here = f"costs {'less' if less else 'more'} than {other} at this load"
-    if last is None:
-        return f"{here}; at others it changes, as whole units fill"
-    return f"{here}, {'but' if less else 'and'} more from {_a_day(last)} on"
+    return said("load here", other=other, less=less, last=None if last is None else _a_day(last))
 
 
 def _a_day(requests_per_day: float) -> str:
