@@ -218,22 +218,11 @@ def least_fraction(asked: Resolved, sequences: int) -> tuple[float, int | None] 
         change = starting(MemoryChange(fractions=(steps / FRACTIONS,)), [asked], sequences, most_sequences)
         return replace(change, max_mamba_cache_size=None)
 
-    found = _bounded(at, [asked], sequences)
-    steps = smallest(lambda steps: found(steps) is not None, 0, FRACTIONS)
-    change = found(steps)
-    return None if change is None else (steps / FRACTIONS, change.max_num_seqs)
+    def fits(steps: int) -> bool:
+        return fit(at(steps).of([asked]), sequences)
 
-
-def _bounded(
-    change: Callable[[int], MemoryChange], asked: Sequence[Resolved], sequences: int
-) -> Callable[[int], MemoryChange | None]:
-    """A function of a number: the change by it, or None where sequences do not fit with it."""
-
-    def tried(number: int) -> MemoryChange | None:
-        found = change(number)
-        return found if fit(found.of(asked), sequences) else None
-
-    return tried
+    steps = smallest(fits, 0, FRACTIONS)
+    return (steps / FRACTIONS, at(steps).max_num_seqs) if fits(steps) else None
 
 
 def _shares(asked: Sequence[Resolved], sequences: int) -> MemoryChange | None:
@@ -259,14 +248,15 @@ def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) ->
     def at(tokens: int) -> MemoryChange:
         return starting(replace(change, max_model_len=tokens), asked, sequences)
 
-    found = _bounded(at, asked, sequences)
+    def fits(tokens: int) -> bool:
+        return fit(at(tokens).of(asked), sequences)
+
     services = [each.question.service for each in asked]
     longest = max(service.max_model_len for service in services)
     most = min(longest, *(each.model.max_position for each in services))
-    tokens = most if found(most) else smallest(lambda tokens: found(tokens) is None, 0, most) - 1
-    shorter = found(tokens) if tokens > 0 else None
-    if shorter is not None and tokens < longest and all(each.extras.cached.within(tokens) for each in services):
-        yield shorter
+    tokens = most if fits(most) else smallest(lambda tokens: not fits(tokens), 0, most) - 1
+    if 0 < tokens < longest and fits(tokens) and all(each.extras.cached.within(tokens) for each in services):
+        yield at(tokens)
 
 
 def _narrower(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
