@@ -16,11 +16,11 @@ from sizing.question import question
 from sizing.question.question import Question
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
-from sizing.specs.data import Data
+from sizing.specs.data import Data, Formats
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
-from sizing.specs.workload import Defaults, Formats, Workload
+from sizing.specs.workload import Defaults, Workload
 
 
 @cache

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from places import ROOT
 
+from sizing.specs.data import Formats
 from sizing.specs.gpu import (
     Gpu,
 )
-from sizing.specs.workload import Formats
 
 HARDWARE = ROOT / "hardware_profiles"
 

@@ -29,10 +29,10 @@ from sizing.model.precision import narrower, stored_as
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
-from sizing.specs.data import Advice, Data
+from sizing.specs.data import Advice, Data, Formats
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
+from sizing.specs.workload import LATENCIES, Limit, limit_name
 
 RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove

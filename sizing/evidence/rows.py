@@ -44,6 +44,7 @@ from sizing.model.settings import Service
 from sizing.question.ask import speculation
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out
+from sizing.specs.data import Formats
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
@@ -52,7 +53,7 @@ from sizing.specs.measurements import Conventions, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import GIB
-from sizing.specs.workload import Formats, Serving
+from sizing.specs.workload import Serving
 
 
 class BatchLimits(NamedTuple):

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.extras import NOTHING, Draft, Extras
+from sizing.specs.data import Formats, PrecisionFormat
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import InputError, UntimedError, unknown
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation, Stored
 from sizing.specs.units import BITS_PER_BYTE
-from sizing.specs.workload import Formats, PrecisionFormat
 
 if TYPE_CHECKING:
     from sizing.specs.facts import SparsityFacts

@@ -15,7 +15,7 @@ from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Corrections, PublishedRuns
-from sizing.specs.data import Data
+from sizing.specs.data import Data, Formats
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, raise_any
@@ -27,7 +27,6 @@ from sizing.specs.workload import (
     RESULTS,
     Aim,
     Defaults,
-    Formats,
     ImageLimit,
     Limits,
     Reach,

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from sizing.specs.bands import Correction, PublishedRuns, Situation, uncorrected
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
-from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec
-from sizing.specs.workload import Defaults, Formats, Limits
+from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.workload import Defaults, Limits
+
+
+class PrecisionFormat(Spec):
+    """How a weight or cache format is stored and computed.
+
+    `bits` is the mean storage of one value with its scales. `compute` names the dense peaks that can multiply it, best first. If
+    the hardware has none of them, or its vendor is not in `vendors` (empty: any), the format is weight-only and multiplies at 16
+    bit.
+    """
+
+    bits: Positive
+    compute: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"], ...]
+    vendors: tuple[Text, ...] = ()
+    source: Text
+
+
+class Formats(OneFile):
+    """The file hardware_profiles/_formats.yaml."""
+
+    FILE = "hardware_profiles/_formats.yaml"
+
+    formats: dict[str, PrecisionFormat]
+    date: Text
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,29 +422,6 @@ class Defaults(OneFile, Sourced):
     most_gpus_compared: PositiveInt
 
 
-class PrecisionFormat(Spec):
-    """How a weight or cache format is stored and computed.
-
-    `bits` is the mean storage of one value with its scales. `compute` names the dense peaks that can multiply it, best first. If
-    the hardware has none of them, or its vendor is not in `vendors` (empty: any), the format is weight-only and multiplies at 16
-    bit.
-    """
-
-    bits: Positive
-    compute: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"], ...]
-    vendors: tuple[Text, ...] = ()
-    source: Text
-
-
-class Formats(OneFile):
-    """The file hardware_profiles/_formats.yaml."""
-
-    FILE = "hardware_profiles/_formats.yaml"
-
-    formats: dict[str, PrecisionFormat]
-    date: Text
-
-
 AMOUNTS = ("requests_per_s", "concurrency", "population")  # the kinds of demand of a target
 
 

@@ -13,7 +13,7 @@ from sizing.answers.search import search
 from sizing.catalog import shelf
 from sizing.model.precision import narrower
 from sizing.question.question import load_data
-from sizing.specs.workload import Formats
+from sizing.specs.data import Formats
 
 ASKED: dict[str, Any] = {"gpu": "h100-sxm", "isl": 1000, "osl": 100, "rps": 1, "ttft": "p95:1s", "itl": "30ms"}
 

@@ -11,10 +11,10 @@ import yaml
 from sizing.catalog import models, profiles, shelf, workloads
 from sizing.catalog.files import data_folder, read_yaml
 from sizing.catalog.shelf import CatalogEntry, Shelf, by_stem, entries, match, matched_from
+from sizing.specs.data import Formats
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import AssumedEfficiencies, Assumptions, Gpu
 from sizing.specs.model import ModelFile
-from sizing.specs.workload import Formats
 
 SHELF = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus")
 A100_40 = CatalogEntry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))
