@@ -139,7 +139,7 @@ def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], f
 
 def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> None:
     from sizing.cli.output import write_file
-    from sizing.report.parts.requests import requests_csv
+    from sizing.report.parts.traffic import requests_csv
 
     if path is not None:
         write_file(path, "--requests-out", requests_csv(runs, unit))

@@ -26,7 +26,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import number, percent, plural, stated
-from sizing.report.parts.requests import latencies
+from sizing.report.parts.traffic import latencies
 
 NOTES = (
     "Mean TTFT of requests with a first token, mean E2E of those done, in ticks",

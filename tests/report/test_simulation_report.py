@@ -289,7 +289,7 @@ def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
 
 def test_the_running_p95_is_of_the_last_fifty_measurements() -> None:
     from sizing.engine.requests import Requests
-    from sizing.report.parts.requests import WINDOW, latencies
+    from sizing.report.parts.traffic import WINDOW, latencies
 
     requests = Requests()
     for number in range(2 * WINDOW):

@@ -200,7 +200,7 @@ def _reads(miss: Refusal, outcome: Outcome) -> str:
     gb_per_s = miss.gpu_type.gpu.datasheet.memory.bandwidth_gb_per_s
     read_ms = weights_gib * GIB / (gb_per_s * GIGA) * miss.layout.pp / MILLI
     stages = None if miss.layout.pp == 1 else miss.layout.pp
-    return f"; {said('reads weights', miss, stages=stages, ms=read_ms, gb_per_s=gb_per_s)}"
+    return "; " + said("reads weights", miss, stages=stages, ms=read_ms, gb_per_s=gb_per_s)
 
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:

@@ -9,12 +9,13 @@ from sizing.answers import memory_changes as changes
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.deployment import Resolved, longest
 from sizing.formats.view import Assumption
-from sizing.formats.words import gib, number
+from sizing.formats.words import number
 from sizing.model.memory import MemoryUse
 from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, evidence
 from sizing.report.parts.evidence import Predicted
 from sizing.report.parts.figures import Latency, latency, load_figures, memory_of
+from sizing.report.parts.said import said
 from sizing.specs.units import GIB, missing_gib
 
 
@@ -68,45 +69,29 @@ def suggestions(asked: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
 
 
 def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
-    replica = resolved.replica
+    serving, several, wanted = resolved.question.service.serving, sequences > 1, {"sequences": sequences}
     if resolved.refused is not None:
-        return f"{f'{resolved.layout} is ' if resolved.layout.gpus > 1 else ''}refused: {resolved.refused}"
-    stated = (resolved.question.service.serving.kv_cache_bytes or 0.0) / GIB
-    if used.beyond_card_gib and used.beyond_card_gib < stated:
-        return (
-            f"does not start: the stated cache of {gib(stated)} GiB is {missing_gib(used.beyond_card_gib)} GiB more than the "
-            f"{gib(stated - used.beyond_card_gib)} GiB that the weights and the engine leave on the card"
-        )
+        return said("refused", resolved, layout=resolved.layout if resolved.layout.gpus > 1 else None)
+    stated, beyond = (serving.kv_cache_bytes or 0.0) / GIB, used.beyond_card_gib
+    if beyond and beyond < stated:
+        return said("cache too large", stated=stated, missing=missing_gib(beyond), left=stated - beyond)
     if used.fits and not used.starts:
-        return unstarted(replica)
-    slots = resolved.question.service.serving.max_mamba_cache_size
-    if slots is not None and changes.state_slots(replica, sequences) > slots:
-        held = (used.most_num_seqs or 0) * replica.layout.dp
-        counted = "one sequence" if sequences == 1 else f"{sequences:,} sequences"
-        return f"does not fit: {counted}, where --max-mamba-cache-size {slots:,} has recurrent states for {held:,}"
+        return unstarted(resolved.replica)
+    slots = serving.max_mamba_cache_size
+    if slots is not None and changes.state_slots(resolved.replica, sequences) > slots:
+        held = (used.most_num_seqs or 0) * resolved.layout.dp
+        return said("states too few", several=several, slots=slots, held=held, **wanted)
     if used.fits and used.max_concurrency < sequences:
-        tokens, most = used.max_model_len, used.max_concurrency
-        return f"does not fit: {sequences:,} sequences of {tokens:,} tokens, where the cache holds {number(most)}"
+        return said("cache too small", used, **wanted)
     if used.fits:
-        return f"does not fit: {sequences:,} sequences at once, where max_num_seqs lets the engine run {changes.slots(replica):,}"
-    if used.beyond_card_gib:
+        return said("slots too few", slots=changes.slots(resolved.replica), **wanted)
+    if beyond:
         parts = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
-        return (
-            f"does not fit: the weights and the engine alone need {gib(parts - used.visible_gib)} GiB more per GPU than the "
-            f"{gib(used.visible_gib)} GiB of the card, before any cache"
-        )
+        return said("card too small", used, more=parts - used.visible_gib)
     before = used.deficit_gib - used.sequence_gib - used.shared_prefix_gib
     if before > 0:
-        need = f"need {gib(before)} GiB more per GPU than the {gib(used.budget_gib)} GiB that the engine takes"
-        if (fits := used.max_model_len_that_fits) > 0:
-            lengths = f"lengths of up to {used.max_model_len:,} tokens, for which it makes room"
-            return f"does not fit: the weights and the engine's work on {lengths}, {need}; {fits:,} tokens fit"
-        return f"does not fit: the weights and the engine alone {need}, before any sequence"
-    sequence = f"one sequence of {used.max_model_len:,} tokens needs"
-    if used.shared_prefix_gib:
-        sequence = f"{sequence.removesuffix(' needs')} and {used.shared_prefix_gib:,.1f} GiB of shared prefixes need"
-    wanted = f"{sequences:,} sequences, where not one fits: " if sequences > 1 else ""
-    return f"does not fit: {wanted}{sequence} {missing_gib(used.deficit_gib)} GiB more per GPU"
+        return said("share too small", used, more=before, shorter=(used.max_model_len_that_fits or 0) > 0)
+    return said("sequence too long", used, several=several, missing=missing_gib(used.deficit_gib), **wanted)
 
 
 def queue_of(best: Answer, outcome: Outcome) -> str:
