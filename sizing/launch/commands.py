@@ -57,11 +57,11 @@ def refused(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
     """Yield the fault of each key with which a chart starts something that is not read."""
     for key, what in charts.refused.items():
         if node.own.get(key):
-            yield Fault(what, node.file, node.line(key), key, "`deployments:` with its layout")
+            yield node.fault(what, key, allowed="`deployments:` with its layout")
     per_worker = value_at(node.own, *charts.bundle_of_worker, "GPU")
     if per_worker not in (None, 1):
-        what, line = f"is {per_worker} GPUs for each worker, which are not counted", node.line(*charts.bundle_of_worker)
-        yield Fault(what, node.file, line, charts.bundle_of_worker[-1], "`bundles`, or 1 GPU for each")
+        what = f"is {per_worker} GPUs for each worker, which are not counted"
+        yield node.fault(what, *charts.bundle_of_worker, allowed="`bundles`, or 1 GPU for each")
 
 
 def switched_off(node: ManifestNode, charts: Charts) -> Word | None:
@@ -83,9 +83,8 @@ def of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault
                 named = found[2] or found[6]
                 if found["rule"] or named in variables:
                     what = f"holds {found[0]}, which no shell replaces here"
-                    yield Fault(
-                        what, node.file, node.line(name, number), name, f"$({named}) of its environment, or a value"
-                    )
+                    allowed = f"$({named}) of its environment, or a value"
+                    yield node.fault(what, name, number, allowed=allowed, field=name)
 
 
 def of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
@@ -94,7 +93,7 @@ def of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fau
         found = next((each for each in _OF_SHELL.finditer(str(node.own.get(name))) if each[1] in variables), None)
         if found:
             what = f"takes ${found[1]} of Compose's shell or .env, not of the service's environment"
-            yield Fault(what, node.file, node.line(name), name, "its value")
+            yield node.fault(what, name, allowed="its value")
 
 
 def _stated(node: ManifestNode) -> Iterator[Word]:
@@ -105,10 +104,8 @@ def _stated(node: ManifestNode) -> Iterator[Word]:
         elif isinstance(value, list) and not any(isinstance(each, (dict, list)) for each in value):
             for number, each in enumerate(value):
                 spot = node.document.spots.get((*node.path, name, number))
-                yield Word(
-                    spot.text if spot and spot.text is not None else str(each),
-                    spot.line if spot else node.line(name),
-                )
+                text = None if spot is None else spot.text
+                yield Word(str(each) if text is None else text, node.line(name, number))
 
 
 def _flag(key: str, value: object, line: int | None, *, off: bool) -> Iterator[Word]:

@@ -48,6 +48,10 @@ class ManifestNode(NamedTuple):
         """The line of the value at `steps` below it, or of the nearest value around that."""
         return line_of(self.document, (*self.path, *steps))
 
+    def fault(self, message: str, *steps: str | int, allowed: str | None = None, field: str | None = None) -> Fault:
+        """A fault at the line of the value at `steps`, named by the last key of them if not by `field`."""
+        return Fault(message, self.file, self.line(*steps), field or str(steps[-1]), allowed)
+
     def nearest(self, *paths: Sequence[str]) -> Iterator[tuple[object, int | None, str]]:
         """Yield the plain values at `paths` of the mapping and those around it, nearest first, with line and path in words."""
         for depth in range(len(self.above), 0, -1):
@@ -331,13 +335,10 @@ def environment(folder: Path, name: str = ENVIRONMENT) -> dict[str, str]:
 
 
 def check_whole(found: Sequence[YamlDocument], file: str) -> None:
-    """Raise InputError for a file that others add to: a service that it extends, or a second file that Compose reads with it."""
-    _check_extended(found, file)
-    _check_overridden(file)
+    """Raise InputError for a Compose file that others add to, which Compose itself resolves.
 
-
-def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
-    """Raise InputError for services of Compose that extend others, and for files that it includes: Compose itself resolves them."""
+    It may extend services, include files, or have a name with which Compose reads a second file.
+    """
     faults = [
         Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
         for document in found
@@ -349,10 +350,6 @@ def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
             line = line_of(document, ("include",))
             faults.append(Fault("adds other files, which are not read", file, line, "include", allowed=COMPOSED))
     raise_any(faults)
-
-
-def _check_overridden(file: str) -> None:
-    """Raise InputError where Compose would add a second file to one of its own name."""
     path = Path(file)
     if path.name in OWN_NAMES:
         others = (path.with_name(f"{path.stem}.override{end}") for end in (".yml", ".yaml"))
@@ -361,21 +358,21 @@ def _check_overridden(file: str) -> None:
             raise InputError(what, file=file, allowed=COMPOSED)
 
 
-def missing(node: ManifestNode) -> Iterator[Fault]:
-    """Yield the fault of each `env_file` of a Compose service that is not here and must be."""
+def environment_files(node: ManifestNode) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each `env_file` of a Compose service, and whether the service needs it."""
     listed = node.own.get("env_file") if node.of_compose else None
     for each in listed if isinstance(listed, list) else [listed]:
         name = each if isinstance(each, str) else value_at(each, "path")
-        needed = value_at(each, "required") is not False
-        if isinstance(name, str) and needed and not is_file(Path(node.file).parent / name):
+        if isinstance(name, str):
+            yield name, value_at(each, "required") is not False
+
+
+def missing(node: ManifestNode) -> Iterator[Fault]:
+    """Yield the fault of each `env_file` of a Compose service that is not here and must be."""
+    for name, needed in environment_files(node):
+        if needed and not is_file(Path(node.file).parent / name):
             what = f"{printable(name)} is not here: Compose does not start without it"
-            yield Fault(
-                what,
-                node.file,
-                node.line("env_file"),
-                "env_file",
-                "the file, or `required: false` if it may be missing",
-            )
+            yield node.fault(what, "env_file", allowed="the file, or `required: false` if it may be missing")
 
 
 def mounted(node: ManifestNode, words: Iterable[Word]) -> dict[str, tuple[str, int]]:

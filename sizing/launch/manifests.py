@@ -35,6 +35,7 @@ from sizing.launch.documents import (
     beside,
     check_whole,
     environment,
+    environment_files,
     files_of,
     held,
     line_of,
@@ -218,10 +219,8 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
     for each in as_list(node.own.get("envFrom")):
         held, prefix = map_named(value_at(each, "configMapRef", "name"), node, others), value_at(each, "prefix") or ""
         found |= {f"{prefix}{name}": value for name, value in (held.values.items() if held else ())}
-    listed = node.own.get("env_file") if node.of_compose else None
-    for each in listed if isinstance(listed, list) else [listed]:
-        name = each if isinstance(each, str) else value_at(each, "path")
-        found |= environment(Path(node.file).parent, name) if isinstance(name, str) else {}
+    for name, _ in environment_files(node):
+        found |= environment(Path(node.file).parent, name)
     for name in ("env", "environment", "envs"):
         found |= _pairs(node.own.get(name))
         for each in map(as_mapping, as_list(node.own.get(name))):
@@ -342,7 +341,7 @@ def _unlimited(node: ManifestNode, path: str, facts: LaunchFacts) -> Iterator[Fa
     if asked is not None and str(asked) != str(limit):
         limited = "no limit" if limit is None else f"a limit of {limit}"
         what = f"requests {asked} with {limited}: Kubernetes refuses GPUs without an equal limit"
-        yield Fault(what, node.file, node.line("resources"), resource, f"limits: {{{resource}: {asked}}}")
+        yield node.fault(what, "resources", field=resource, allowed=f"limits: {{{resource}: {asked}}}")
 
 
 def _limit(container: object, keys: Sequence[str]) -> int:
@@ -433,7 +432,7 @@ def _shared(given: Sequence[tuple[str, str]], node: ManifestNode, facts: LaunchF
         ends = key.endswith(facts.shared_ends) or (key in facts.every_label_key and value.endswith(facts.shared_ends))
         if shares or ends or key in facts.shared_resources:
             what = f"is {value}, which gives a share of a card that others use too: what they leave of it is not known"
-            yield Fault(what, node.file, node.line("resources"), key)
+            yield node.fault(what, "resources", field=key)
 
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -257,19 +257,8 @@ class _State:
         ends = first == EXEC and part.end not in ("&", "|") and not any(each.word == _SUBSHELL for each in self.blocks)
         at = None if condition is None else f"the condition of line {condition.line}"
         if first not in _SHOWS and words_:
-            variables = {**self.variables, **given}
-            yield ShellCommand(
-                words_,
-                variables,
-                part.said,
-                doubts,
-                why,
-                at,
-                ends,
-                part.words,
-                self.loaded,
-                frozenset(self.unexported - given.keys()),
-            )
+            variables, kept = {**self.variables, **given}, frozenset(self.unexported - given.keys())
+            yield ShellCommand(words_, variables, part.said, doubts, why, at, ends, part.words, self.loaded, kept)
 
     def _changed_by(self, first: str, words_: tuple[Word, ...], line: int) -> None:
         """Note what a command may set that is not followed."""
