@@ -177,20 +177,15 @@ def _phrases() -> Iterator[str]:
         yield from flags_of(name).serves
 
 
-def _begins(words: Sequence[Word], phrase: str) -> int | None:
-    """The number of words up to the end of an engine's command; None if the words do not contain it."""
-    wanted = phrase.split()
-    for start in range(len(words) - len(wanted) + 1):
-        names = [word.text.rpartition("/")[2] for word in words[start : start + len(wanted)]]
-        if names == wanted:
-            return start + len(wanted)
-    return None
-
-
 def _named(words: Sequence[Word]) -> tuple[str, int] | None:
     """The engine of the command in `words`, and the number of words up to its end; None for no known engine."""
-    ends = ((name, _begins(words, phrase)) for name in engine_names() for phrase in flags_of(name).serves)
-    return next(((name, end) for name, end in ends if end is not None), None)
+    names = [word.text.rpartition("/")[2] for word in words]
+    for name in engine_names():
+        for wanted in map(str.split, flags_of(name).serves):
+            ends = range(len(wanted), len(names) + 1)
+            if end := next((end for end in ends if names[end - len(wanted) : end] == wanted), None):
+                return name, end
+    return None
 
 
 def engine_of(container: Container) -> tuple[str, int] | None:
@@ -286,8 +281,7 @@ def _commands(
     words: Sequence[Word], variables: Mapping[str, str], container: Container, depth: int
 ) -> Iterator[ShellCommand]:
     """Yield the engine's commands of the scripts that words run: a text, as after `bash -c`, or a file that a container mounts."""
-    runs = (at for at, word in enumerate(words) if word.text.rpartition("/")[2] not in RUN_BY and word.text[:1] != "-")
-    run = next(runs, None) if words and words[0].text[:1] != "-" else None  # flags are those of the image's own command
+    run = _run(words)
     for at, word in enumerate(words if depth else ()):
         held = (word.text, (word.line or 1) + ("\n" in word.text)) if set(word.text) & set(" \n") else None
         given = words[at + 2 :]  # after the name of the script
@@ -306,7 +300,9 @@ def _commands(
             continue
         container.files |= script.files
         for command in script.commands:
-            passed = [part for each in command.words for part in (given if _passes(each) and given else (each,))]
+            passed = [
+                part for each in command.words for part in (given if each.text in OWN_ARGUMENTS and given else (each,))
+            ]
             if held[1] == OF_ITS_OWN:
                 passed = [each._replace(line=word.line) for each in passed]
             whole = command._replace(words=tuple(passed))
@@ -318,20 +314,19 @@ def _commands(
 
 def unread_script(container: Container) -> Word | None:
     """The script that a container with an engine's image runs, and that is not beside or inside its file; None without one."""
-    words = container.words[:1] if container.words and container.words[0].text[:1] != "-" else ()
-    texts = [Word(text, word.line) for word in container.words if words for text in word.text.split()]
-    run = next((each for each in texts if each.text.rpartition("/")[2] not in RUN_BY and each.text[:1] != "-"), None)
-    if (
-        run is None
-        or not run.text.endswith(ENDINGS)
-        or {run.text, run.text.rpartition("/")[2]} & container.files.keys()
-    ):
+    texts = [Word(text, word.line) for word in container.words for text in word.text.split()]
+    at = _run(texts)
+    run = Word("") if at is None else texts[at]
+    here = {run.text, run.text.rpartition("/")[2]} & container.files.keys()
+    if here or not run.text.endswith(ENDINGS) or _runs(container.image) is None or engine_of(container) is not None:
         return None
-    return run if _runs(container.image) is not None and engine_of(container) is None else None
+    return run
 
 
-def _passes(word: Word) -> bool:
-    return word.text in OWN_ARGUMENTS
+def _run(words: Sequence[Word]) -> int | None:
+    """The place of the word that names what runs, after a shell and its flags; None where flags are those of the image's own command."""
+    runs = (at for at, word in enumerate(words) if word.text.rpartition("/")[2] not in RUN_BY and word.text[:1] != "-")
+    return next(runs, None) if words and words[0].text[:1] != "-" else None
 
 
 def started(command: ShellCommand, files: Mapping[str, tuple[str, int]], file: str) -> Container | None:
