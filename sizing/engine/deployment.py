@@ -10,6 +10,7 @@ interpolated over length and share of new tokens.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -149,6 +150,7 @@ class StepClock:
     correction: Correction = UNCORRECTED
     own_step_s: float = 0.0
     own_sequence_s: float = 0.0
+    padded_batches: tuple[int, ...] = ()
     sizes: dict[int, Decoding] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -184,9 +186,11 @@ class StepClock:
             micro, microbatches = max(size / self.pp, 1.0), min(size, self.pp)
             own = max(micro / self.dp, 1.0)  # a microbatch has at least one sequence
             verified = own * self.verified
+            place = bisect_left(self.padded_batches, own)
+            more = self.padded_batches[place] / own if place < len(self.padded_batches) else 1.0
             floor_s, per_token_s, *in_windows_s = _row_at(self.decode_s, own)
-            body_s, head_s = _at(self.body_s, verified), _at(self.head_s, verified)
-            shared_s = _at(self.shared_s, micro * self.verified)
+            body_s, head_s = _at(self.body_s, verified * more), _at(self.head_s, verified * more)
+            shared_s = _at(self.shared_s, micro * self.verified * more)
             found = self.sizes[size] = Decoding(
                 own,
                 verified,
@@ -337,6 +341,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
         encoder_s=encoder_s(kernels),
         dp=layout.dp,
         shared_s=_table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
+        padded_batches=settings.padded_batches,
         correction=kernels.correction,
     )
 

@@ -298,6 +298,7 @@ class EngineSettings(Spec):
 
     - `admission`: what must be free in the cache to admit a request. `prompt`: the blocks of its prompt. `first_chunk`: those
       of its first chunk. `reserve`: those of prompt and output. `estimate`: what SGLang's running estimate says.
+    - `padded_batches`: sequences to which a decode step is filled up, where a script captures CUDA graphs far apart.
     - `captured_prefill_tokens`: a step with up to this many prefill tokens runs as a CUDA graph.
     - `max_num_seqs_of`: in a pipeline, `max_num_seqs` counts the sequences of the whole engine, or those of each microbatch.
     - `budget_covers_context`: a context longer than max_num_batched_tokens raises that budget.
@@ -349,6 +350,7 @@ class EngineSettings(Spec):
     preemption: Literal["recompute_last", "retract_shortest_output", "never"]
     prefix_caching: Flag
     graph_sizes: GraphSizes | None = None
+    padded_batches: tuple[PositiveInt, ...]
     full_decode_graph: Flag
     captured_prefill_tokens: NonNegativeInt
     collectives: Literal["custom", "nccl"]

@@ -87,6 +87,7 @@ class Script(OfEngine):
     chunked_prefill: Flag | None = None
     admission: Literal["prompt", "first_chunk", "reserve", "estimate"] | None = None
     preemption: Literal["recompute_last", "retract_shortest_output", "never"] | None = None
+    padded_batches: tuple[PositiveInt, ...] | None = None
     overlapped: Flag | None = None
     per_sequence_us: NonNegative | None = None
 
