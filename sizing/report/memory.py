@@ -13,6 +13,7 @@ from sizing.model.memory import MemoryUse
 from sizing.report.parts import evidence, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
+from sizing.report.parts.said import line
 from sizing.specs.bands import ErrorBand
 from sizing.specs.workload import GENERATE
 
@@ -136,27 +137,21 @@ def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
         is_longest = m.max_model_len == maximum
         longest = ", the model's longest" if is_longest else f"; one of {maximum:,}, the model's longest, fits"
     yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}{longest}", "Cache holds")
-    state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
     beyond = round(m.kv_bytes_per_token_beyond)
-    full = f", {beyond:,} once windows are full" if beyond < round(m.kv_bytes_per_token) else ""
-    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{full}{state}", "Cache grows")
+    yield line("cache grows", m, beyond=beyond if beyond < round(m.kv_bytes_per_token) else None)
 
 
 def _figures(record: MemoryReport) -> Iterator[Line]:
     m = record.memory
-    on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
-    yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
+    yield line("engine takes", m)
     if m.sequence_gib and not m.beyond_card_gib:
         yield from _cache(m, record.model_max_len)
     if record.image_tokens is not None:
-        yield Line(f"{record.image_tokens:,} of the {m.max_model_len:,} tokens of a sequence are images", "Images")
+        yield line("images", m, images=record.image_tokens)
     if m.resident_gib < RESIDENT_SHARE * m.sequence_gib and record.inputs.task == GENERATE:
-        reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
-        yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
+        yield line("reserved", m)
     if m.least_memory_fraction is not None:
-        beside = "" if m.least_fraction_num_seqs is None else f", with --max-num-seqs {m.least_fraction_num_seqs}"
-        enough = f"a memory fraction of {m.least_memory_fraction:.3f} is enough here, of {record.memory_fraction_of}"
-        yield Line(f"{enough}{beside}", "Least")
+        yield line("least fraction", m, of=record.memory_fraction_of)
     if (warning := warning_of(m)) is not None:
         yield Line(warning, "Warning")
     spans = [(q.heading, record.bands.get(q.key), q.write) for q in evidence.MEMORY]

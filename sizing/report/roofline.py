@@ -36,6 +36,7 @@ from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
+from sizing.report.parts.said import said
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, raise_any
 from sizing.specs.units import MILLI, TERA
@@ -319,10 +320,8 @@ def _from_batch(batch: int | None) -> str:
 
 
 def _roof_words(roof: Roof) -> str:
-    return (
-        f"{roof.precision.upper()} {_ridge(roof.peak_flops_per_s / TERA)} TFLOP/s dense, memory "
-        f"{_tera(roof.bandwidth_bytes_per_s)} TB/s, ridge at {_ridge(roof.ridge_flops_per_byte)} FLOP per byte"
-    )
+    peak, bandwidth = roof.peak_flops_per_s / TERA, roof.bandwidth_bytes_per_s / TERA
+    return said("roof", roof, peak=peak, bandwidth=bandwidth)
 
 
 def figure(record: RooflineReport) -> Figure:

@@ -45,7 +45,7 @@ from sizing.report.parts.question import (
     limits_in_ms,
     replica_lines,
 )
-from sizing.report.parts.said import assumed
+from sizing.report.parts.said import assumed, line
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.traffic import LengthInputs, LoadInputs, latencies
 from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
@@ -53,17 +53,12 @@ from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, latency_name
 
 OWN = "engine"  # the engine's own policy
-EACH = "requests/s within limits counts requests that keep every limit themselves; a limit on a percentile allows some to miss it"
+EACH = "requests/s within limits counts requests that keep every limit themselves; a limit on a mean or a percentile allows some to miss it"
 STRICT = "see below"
-EACH_MEAN = "requests/s within limits counts requests that keep every limit themselves; a mean can keep its limit while many requests do not"
-AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
 SPREAD_OUT = (
     "one replica gets the whole load here; --replicas N spreads it over N; llmsize estimate finds N for a demand"
 )
 NOT_CONVERGED = "Unstable: the queue kept growing, so latencies depend on the length of the run"
-ONE_REPLICA = (
-    "one replica serves the whole load: --replicas N drives more; llmsize estimate says how many a demand needs"
-)
 TOO_LONG = "too long for the cache or the model"
 
 
@@ -384,11 +379,9 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
     if not all(each.stable for each in record.runs):
         yield Line(NOT_CONVERGED)
     if several == 1:
-        duration = milliseconds((run.duration_s or 0.0) / MILLI)
-        busy = "" if run.gpu_utilisation is None else f", busy {percent(run.gpu_utilisation)} of the time"
-        generates = record.inputs.of_layout.task == GENERATE
-        tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if generates else ""
-        yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{tokens}{busy}")
+        duration_ms = (run.duration_s or 0.0) / MILLI
+        tokens = run.output_tokens_per_s if record.inputs.of_layout.task == GENERATE else None
+        yield line("simulated", run, duration_ms=duration_ms, tokens=tokens)
 
 
 def _problem(run: SimulatedRun, task: str) -> str:
@@ -403,10 +396,7 @@ def _problem(run: SimulatedRun, task: str) -> str:
 def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
     """Write why a run that passes serves more requests than keep the limits; empty otherwise."""
     served, kept = run.requests_per_s, run.goodput_requests_per_s
-    if served is None or kept is None or kept >= served or not record.passed:
-        return ""
-    means = any(limit is not None and limit.statistic == "mean" for limit in record.inputs.limits.values())
-    return EACH_MEAN if means else EACH
+    return "" if served is None or kept is None or kept >= served or not record.passed else EACH
 
 
 def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
@@ -422,25 +412,22 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     """Yield the load, the replica, and its use over time."""
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     out = f"OSL {traffic.length_words(i.osl, i.osl_lengths)}" if i.of_layout.task == GENERATE else i.of_layout.task
-    isl = traffic.length_words(i.isl, i.isl_lengths)
-    cached = f", {percent(i.prefix_hit)} of prompts cached" if i.prefix_hit else ""
-    until = f", until {i.limit_s:g} s" if i.limit_s else ""
-    yield Line(f"{traffic.load_words(i.load)}{cached}, seed {i.seed}{until}; ISL {isl}, {out}", "Load")
+    isl, load = traffic.length_words(i.isl, i.isl_lengths), traffic.load_words(i.load)
+    yield line("simulated load", i, load=load, isl=isl, out=out)
     noted = i.load.kind == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1
     if noted:
-        yield Line(AS_ESTIMATED, "Note", spare=2)
+        yield line("as estimated")
     if not i.replicas_stated and i.replicas == 1 and not record.suggestions and both is None:
-        yield Line(ONE_REPLICA, " " if noted else "Note", spare=1)
+        yield Line(SPREAD_OUT, " " if noted else "Note", spare=1)
     yield from replica_lines(i.of_layout)
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
-            yield Line(f"busy {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name)
+            yield line("busy pool", pool)._replace(label=name)
         way = pools.transfer_words(both.kv_transfer)
         yield Line(f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {way}", "Transfer")
     elif len(record.runs) == 1 and run.batch.mean is not None:
         in_flight = i.load.concurrency or run.batch.mean * i.replicas + (run.queue.mean or 0.0)
-        each = f"on a replica {number(run.batch.mean)} running, cache {percent(run.kv_utilisation.mean)} full"
-        yield Line(f"concurrency {number(in_flight)} on average, {number(run.queue.mean)} queued; {each}", "Batch")
+        yield line("batch of a run", run, in_flight=in_flight)
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:

@@ -20,12 +20,13 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import milliseconds, number, percent
+from sizing.formats.words import milliseconds, number
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
+from sizing.report.parts.said import line
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import GIGA, MEGA, MILLI
@@ -219,17 +220,13 @@ def sections_of_pools(record: StepPools) -> Iterator[Section]:
 
 def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
     i, batch, host = record.inputs
-    launches = f", launches {number(record.launch_s / MILLI)} (beside it)" if record.launch_s else ""
-    groups = f"; over {i.sizes.dp} attention groups, the prompt on one, times of the fullest" if i.sizes.dp > 1 else ""
-    decode = f"{batch.decode:,} decoding at {batch.context:,} tokens" if batch.decode else ""
-    prefill = f"{batch.prefill:,} new prompt tokens after {batch.prior:,} cached" if batch.prefill else ""
+    own = {"gpu_ms": record.gpu_s / MILLI, "launch_ms": record.launch_s / MILLI if record.launch_s else None}
+    time = line("time of a step", record, host_ms=record.host_s / MILLI, host=host, **own)
+    work = line("batch of a step", batch, groups=i.sizes.dp if i.sizes.dp > 1 else None)
     yield Facts(
         (
-            Line(
-                f"GPU {number(record.gpu_s / MILLI, 4)} ms{launches}, host {number(record.host_s / MILLI)} ms ({host}); "
-                f"MFU {percent(record.mfu)}, MBU {percent(record.mbu)}"
-            ),
-            Line(f"{', '.join(filter(None, (decode, prefill)))}{groups}", "Batch"),
+            time,
+            work,
             *replica_lines(i, i.layout),
         ),
         f"{pool or 'One step: '}{number(record.total_s / MILLI, 4)} ms",

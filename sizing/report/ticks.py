@@ -25,7 +25,8 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import number, percent, plural, stated
+from sizing.formats.words import percent, stated
+from sizing.report.parts.said import line
 from sizing.report.parts.traffic import latencies
 
 NOTES = (
@@ -121,22 +122,9 @@ def sections(record: TickReport) -> Iterator[Section]:
 
 
 def _asked(i: TickInputs) -> Iterator[Line]:
-    chunks = f" in {plural(i.prefill_chunks, 'chunk')}" if i.prefill_chunks > 1 else ""
-    if i.prefill < i.prefill_chunks:
-        chunks += " (no step is shorter than 1)"
-    window = "" if i.batch_size is None else f"; batches of {i.batch_size:,} or after {i.batch_window:g} ticks"
-    engine = f"{plural(i.slots, 'slot')}, prefill {i.prefill:g} ticks{chunks}, ITL {i.itl:g}{window}"
-    yield Line(engine, "Engine")
-    spread = f", std {i.osl_std:g}" if i.osl_std else ""
-    if i.osl_drawn_mean is not None:
-        spread += f" (mean drawn {number(i.osl_drawn_mean, 4)})"
-    until = f", to the first step that ends at tick {i.limit:g} or later" if i.limit is not None else ""
-    load = f"{i.requests:,} requests" if i.requests is not None else "requests"
-    if i.concurrency is not None:
-        load += f", {i.concurrency:,} in flight"
-    else:
-        load += f" at {i.rate:g} per tick" if i.rate is not None else " at tick 0"
-    yield Line(f"OSL {i.osl_mean:g}{spread}; {load}, seed {i.seed}{until}", "Workload")
+    chunks = i.prefill_chunks if i.prefill_chunks > 1 else None
+    yield line("ticks of engine", i, chunks=chunks, short=i.prefill < i.prefill_chunks)
+    yield line("ticks of load", i)
 
 
 def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
