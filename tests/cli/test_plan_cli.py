@@ -361,7 +361,7 @@ def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> No
     asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "0.01")
     drawn = (*asked, "--no-verify", "--uncertain", "--price-uncertainty", "0")
     text = " ".join(out_of(capsys, *drawn).split())
-    assert "GPUs 1, 1 and 1 at P10, P50 and P90 of 10,000 draws" in text and "Matters most" not in text
+    assert "GPUs 1, 1, 1 (P10, P50 and P90 of 10,000 draws, seed 0)" in text and "Matters most" not in text
     verbose = " ".join(out_of(capsys, *drawn, "--verbose").split())
     assert "price (--price-uncertainty 0)" in verbose
     assert "influences input model error, " in verbose and "rank correlation 0, of GPUs" in verbose
