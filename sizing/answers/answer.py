@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.model.architecture import Layout
@@ -20,6 +20,7 @@ from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import ConfidentSize
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.workload import Aim
 
@@ -38,8 +39,7 @@ def unwatched(*_: object) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Frozen):
     """Equal replicas of one layout that do one phase of a request, with the load of each.
 
     `capacity` is the highest load of one replica within all limits, `point` its operating point. The demand is multiplied by
@@ -111,8 +111,7 @@ class Pool:
         return question.with_(extras=self.replica.service.extras)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """A deployment that meets a demand within its limits: one pool, or a prefill and a decode pool with a transfer.
 
     `run` holds the simulated figures of requests as the client sees them.
@@ -309,8 +308,7 @@ class ConfidentAnswer(NamedTuple):
     sure: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Frozen):
     """All answers to a question, best first, and all rejected layouts.
 
     `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.confidence import Said, sizes_said
@@ -17,11 +17,11 @@ from sizing.replica.replica import Refusal
 from sizing.specs.bands import USUAL, Confidence, ConfidentSize, of_runs
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
+from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Frozen):
     """The result of `held`: whether a deployment of a given size serves a demand within its limits.
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.

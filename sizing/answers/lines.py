@@ -38,6 +38,7 @@ from sizing.replica.timing import Timed, Timing, requests_per_s
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
 from sizing.specs.errors import Checks
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
 
@@ -52,8 +53,7 @@ TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))  # dr
 LOADS_TRIED, LIGHTEST = 400, 1e-4  # the loads from which the rate for a number in flight is interpolated
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Frozen):
     """Two pools as asked for, the pair that serves them, and the loads: requests in flight over both pools."""
 
     asked: SeparatePools
@@ -61,8 +61,7 @@ class Pair:
     in_flight: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CurveLine:
+class CurveLine(Frozen):
     """A deployment with its points by load; without points, `reason` or `pools` (the outcome of their search) say why.
 
     `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one

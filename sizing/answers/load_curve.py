@@ -16,7 +16,6 @@ Below the lightest load, the rate falls in proportion and latencies stay. Above 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.points import CurvePoint
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -38,8 +38,7 @@ WIDTHS = np.array([MEDIAN - 0.005, *[0.01] * 50, 0.005])
 TRIES = 60  # bisections: more precise than any digit shown
 
 
-@dataclass(frozen=True)
-class LoadCurve:
+class LoadCurve(Frozen):
     """One replica's rate in requests/s and measured latencies in s, by `in_flight` in ascending order.
 
     At `random` arrivals a benchmark set the rate, and `in_flight` is a mean. Otherwise it set the number in flight.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +22,14 @@ from sizing.answers.load_curve import (
 )
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Limits, Target
 
 E2E: Statistic = ("e2e", "mean")
 UTILISATION, MEASURED_END = "utilisation", "measured end"
 
 
-@dataclass(frozen=True, slots=True)
-class Short:
+class Short(Frozen):
     """A measured layout that keeps the limits at no load: the limit it exceeds most, and its latency at the lightest load, in s."""
 
     line: CurveLine
@@ -38,8 +38,7 @@ class Short:
     reached_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSize:
+class MeasuredSize(Frozen):
     """A number of replicas of a measured layout, the load of each, and the capacity of one.
 
     `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is

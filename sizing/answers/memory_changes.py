@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import get_args
 
@@ -13,6 +13,7 @@ from sizing.model.architecture import SIZES, Layout
 from sizing.model.precision import narrower
 from sizing.question.question import with_longest
 from sizing.replica.replica import Replica, candidates, most_sequences, smallest, sure_sequences
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIB, GIGA
 from sizing.specs.workload import Reach
 
@@ -21,8 +22,7 @@ FRACTIONS = 1_000  # steps of a memory fraction
 CACHES_A_GIGABYTE = 10  # steps of a stated cache in a GB
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(Frozen):
     """Options that replace those of a question, the same for all models of a card; None leaves an option as it is.
 
     `fractions` has the memory fraction of each model; on a card of several models they are its shares.

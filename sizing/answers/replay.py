@@ -7,7 +7,7 @@ and lengths. It starts some minutes earlier, so that queues and caches are reali
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from sizing.replica.capacity import Capacity
 from sizing.specs.data import Data
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import InputError
+from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Metric
 
 MINUTE_S = 60.0
@@ -40,8 +41,7 @@ NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for rand
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class BusiestMinute:
+class BusiestMinute(Frozen):
     """The busiest minute of a trace, or the whole of a shorter trace.
 
     `rows` are those of the trace; the minute has the rows from `start` to `end`, excluding `end`. Rates are in requests/s;

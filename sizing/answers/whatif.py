@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.answers.advice import RULES
@@ -22,6 +22,7 @@ from sizing.question.question import Question, service_of
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Tokens, limit_name
 
@@ -31,8 +32,7 @@ GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act o
 LOSSY_GROUPS = ("sparsity", "cache", "weights")  # of trials that change a model's answers, the first to drop first
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Frozen):
     """One input changed by `share` to `value` in `unit`, with the changed question, or the reason why there is none."""
 
     what: str
@@ -148,16 +148,14 @@ Options = Mapping[str, Any]
 Solve = Callable[[Options], Outcome]
 
 
-@dataclass(frozen=True, slots=True)
-class Varied:
+class Varied(Frozen):
     """A trial with another value of its assumption, and the answer; None without one."""
 
     value: float
     best: Answer | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(Frozen):
     """A trial alone: its outcome, or the faults that prevent it, and its sensitivity to its assumption."""
 
     name: str
@@ -177,8 +175,7 @@ class Tried:
         return self.trial.assumed is not None or self.trial.presumes is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Frozen):
     """The best combination: its trials in the order of adding, their options, and the outcome."""
 
     tried: tuple[Tried, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from itertools import product
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from sizing.model.attention import Numeric
 from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
 from sizing.specs.errors import InputError
+from sizing.specs.frozen import Frozen
 
 Floats = NDArray[np.float64]
 TRIED = Correction(decode=1.25)  # longer decode steps, to find their share of a time
@@ -122,8 +123,7 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
 # --- the factors of a class --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CentredErrors:
+class CentredErrors(Frozen):
     """Mean absolute logarithmic errors for every pair of factors, shape (metrics, groups, decode, prefill); NaN without rows."""
 
     groups: tuple[str, ...]

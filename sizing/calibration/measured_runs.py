@@ -6,7 +6,7 @@ A run beyond the roofs of its GPU's datasheet cannot have been measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ from sizing.specs.bands import Corrections
 from sizing.specs.calibration import OwnRunRules
 from sizing.specs.engine_time import FACTORS, MOST_REACHED, OwnRuns
 from sizing.specs.errors import Fault
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Gpu
 from sizing.specs.units import MILLI
 
@@ -45,8 +46,7 @@ def metrics_of(case: Case) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True)
-class MeasuredRuns:
+class MeasuredRuns(Frozen):
     """Runs to explain, on one GPU with one engine. Their n metrics form a vector. Factors are in units of spread, shape (4,)."""
 
     cases: Sequence[Case]

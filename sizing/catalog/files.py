@@ -19,7 +19,7 @@ import select
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from sizing.specs.errors import Fault, FieldPath, InputError, Place, nearest
+from sizing.specs.frozen import Frozen
 
 if TYPE_CHECKING:
     from sizing.catalog.yaml import Spot
@@ -192,8 +193,7 @@ SpecT = TypeVar("SpecT", bound=BaseModel)
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")  # a control sequence of a terminal: ECMA-48, CSI
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(Frozen):
     """The plain data of one file, and the way back from a field to its line.
 
     `text` is kept to find lines only when there is a fault to report, because that costs as much as reading. `moved` has the

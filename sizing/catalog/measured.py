@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from sizing.catalog.files import expanded, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.workloads import load_workload
 from sizing.specs.errors import Fault, InputError, nearest, unknown
+from sizing.specs.frozen import Frozen
 from sizing.specs.measurements import Conventions, SystemBenchmark
 from sizing.specs.optimisations import MOST_DRAFTED
 from sizing.specs.units import MILLI
@@ -75,8 +76,7 @@ PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl",
 AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredSetting:
+class MeasuredSetting(Frozen, kw_only=True):
     """The setup of a benchmark. Unknown fields are empty or None. `concurrency` counts requests in flight over all GPUs."""
 
     model: str = ""
@@ -93,8 +93,7 @@ class MeasuredSetting:
     concurrency: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRow(MeasuredSetting):
+class MeasuredRow(MeasuredSetting, kw_only=True):
     """One benchmark point. Fields that the source does not state are None. `cells` is the row as written, for grouping.
 
     ISL and OSL are nominal tokens per request. With `length_ratio_min`, lengths are uniform from that share of the nominal length

@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -241,7 +241,6 @@ TAKEN = "all layers but embeddings, head, router and norms are taken to be in th
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 
-@dataclass(frozen=True)
 class FoundModel(Found[Model]):
     """A model with additional facts from its profile and its name.
 

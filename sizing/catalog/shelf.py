@@ -13,7 +13,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import islice
@@ -22,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, is_file, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.frozen import Frozen
 from sizing.specs.values import OneFile
 
 T_co = TypeVar("T_co", covariant=True)
@@ -48,8 +48,7 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or expanded(usual)) / PROGRAM
 
 
-@dataclass(frozen=True)
-class Found(Generic[T_co]):
+class Found(Frozen, Generic[T_co]):
     """A spec and its file. `id` is the file's stem. `matched_from` is the name as written, if it differs."""
 
     spec: T_co
@@ -72,8 +71,7 @@ class CatalogEntry(NamedTuple):
         return (self.id, self.name, *self.aliases)
 
 
-@dataclass(frozen=True)
-class Shelf(Generic[SpecT]):
+class Shelf(Frozen, Generic[SpecT]):
     """One folder of the catalogue: the spec of its files, its location, and the command that lists it.
 
     `check` raises InputError for faults of a user's own file that its spec does not find. `dots_matter` keeps dots in

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ from sizing.replica.step import MOST_TAKEN, corrected_s, gpu_seconds, launch_s
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine_time import FrontEnd
+from sizing.specs.frozen import Frozen
 from sizing.specs.model import Model
 from sizing.specs.units import GIB, MICRO, MILLI
 
@@ -55,8 +56,7 @@ NO_TABLE = [0.0, 0.0]
 SMALLEST_SHARE_OCTAVES = 14  # a chunk of 1/16,384 of the tokens that it sees; smaller chunks cost as much
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill:
+class Prefill(Frozen):
     """Prefill attention of one prompt's chunk: log seconds over log2 of tokens seen and log2 of the share of new tokens.
 
     `floor_s` is the least time of its kernels; all prompts of a step share it.
@@ -111,8 +111,7 @@ class Decoding(NamedTuple):
     of_prompts_s: tuple[float, float]  # body and head, shared work: replaced by its own in a step with prefill
 
 
-@dataclass(frozen=True, slots=True)
-class StepClock:
+class StepClock(Frozen):
     """Seconds of steps of one replica. Tables are indexed by whole tokens and rows.
 
     `decode_s` has one row per number of sequences: seconds of decode attention without context, per token of mean context,
@@ -378,8 +377,7 @@ def _decode_rows(kernels: Kernels, most_rows: int) -> list[list[float]]:
 MOST_TABLED = 2**17  # most tokens of a step in a table; larger steps extend its last slope
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Frozen):
     """Equal replicas: a shard with its timing constants, the memory of one GPU, and the scheduler rules of one rank.
 
     With a `prefill` part, these replicas decode what that part has prefilled. `transfer` brings its prompts with their

@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.specs.frozen import Frozen
+
 NEVER = math.nan
 
 
@@ -103,8 +105,7 @@ Arrivals = Literal["even", "poisson", "gamma"]
 SURE_SIGMAS = 6.0  # exceeded by chance once in a billion runs
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Frozen):
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
     A uniform range goes from `low_share` * `mean` to `mean` (0.8: 80 to 100 %). A `spread` range is uniform too, but its

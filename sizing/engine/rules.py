@@ -7,18 +7,18 @@ A prompt is prefilled in units: tokens under a real clock, chunks under ticks. I
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import InputError, unknown
+from sizing.specs.frozen import Frozen
 
 Policy = Literal["static", "dynamic", "inflight", "one-prefill", "chunked"]
 POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", "chunked")
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerRules:
+class SchedulerRules(Frozen):
     """The rules of one scheduler.
 
     - `slots`: the most requests that run at once, over all ranks; with `slots_of_microbatch`, those of one microbatch.

@@ -17,6 +17,7 @@ import numpy as np
 from sizing.engine.batch import Piece
 from sizing.engine.requests import Requests, Watch
 from sizing.engine.scheduler import Scheduler
+from sizing.specs.frozen import Frozen
 
 MOST_SAMPLES = 1024  # number at which every second sample is dropped; more than a picture's columns
 STEPS_BETWEEN_NEWS = 256
@@ -101,8 +102,7 @@ ROUTINGS: tuple[Routing, ...] = ("random", "round-robin", "least-requests", "pow
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Frozen):
     """A finished run: the requests, the replicas, and the time when it ended.
 
     `watches` are the integrals of each replica, over the whole run or over its watched part. If a router chose replicas,

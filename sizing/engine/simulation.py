@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from sizing.engine.deployment import Deployment, schedulers
 from sizing.engine.requests import Arrivals, Lengths, Planned, Requests, Watch, arrival_times
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
+from sizing.specs.frozen import Frozen
 from sizing.specs.model import Model
 from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import LATENCIES, Limits
@@ -27,8 +28,7 @@ GROWTH_SHARE = 0.02
 CHANCE_SIGMAS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Frozen):
     """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
 
     Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch. Drawn lengths are cut so that prompt and output have at most `longest`
@@ -57,8 +57,7 @@ class Traffic:
         return self.rate_per_s is None and self.in_flight is None and self.trace is None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Frozen):
     """What a run served, over the requests that are measured.
 
     All rates and means over time are over `duration_s`. It begins at the start, or at the first arrival after a warm-up. It

@@ -16,12 +16,12 @@ from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.requests import Requests, course_lengths
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.scheduler import Scheduler
+from sizing.specs.frozen import Frozen
 
 SHORTEST_STEP = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class TickClock:
+class TickClock(Frozen):
     """Ticks of a step: max(chunks in prefill x prefill/chunks, itl if anything decodes, 1)."""
 
     prefill: float = 2.0
@@ -54,8 +54,7 @@ class TickClock:
 PREFILL, DECODE, EMPTY = "p", "d", "e"
 
 
-@dataclass(frozen=True, slots=True)
-class TickStep:
+class TickStep(Frozen):
     """One step of the timeline: start and end, the state of every slot (p, d or e), its request, and the queue afterwards."""
 
     start: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,10 +15,10 @@ from sizing.model.architecture import Shard
 from sizing.model.attention import Numeric
 from sizing.replica import links
 from sizing.replica.kernels import Kernels
+from sizing.specs.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLink:
+class PoolLink(Frozen):
     """The link between two pools, for one GPU of the slower side: kind, bytes/s reached, start-up in s.
 
     `within_node` is set if both pools are in one node.
@@ -31,8 +30,7 @@ class PoolLink:
     within_node: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
+class HandedOver(Frozen):
     """What arrives at a decode pool, in the order in which the caches arrive.
 
     `numbers` are the requests' numbers in the prefill pool, `taken_s` the transfer times, `outside_s` the times outside the
@@ -58,8 +56,7 @@ class HandedOver:
             whole.preemptions[number] += own.preemptions[later]
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Frozen):
     """The transfer of a prompt's cache: bytes per token and per sequence of the GPU that sends or takes most, and the link.
 
     All GPUs of a replica send their shares at the same time. With `layers` above 0, each layer is sent while later ones are

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ from sizing.specs.data import Formats
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.measurements import Conventions, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
@@ -153,8 +154,7 @@ _model = cache(models.load_model)
 _engine = cache(profiles.load_engine)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Frozen):
     """A row with the deployment and traffic to simulate for it.
 
     `missed` says why the model can't run it at all; then all predictions are 0. `statistic` and `first_token_in_itl` are the

@@ -8,7 +8,7 @@ engine.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from sizing.model.attention import Cache, Matrix, compressed, pick
 from sizing.model.extras import NOTHING, Extras
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse, Windows
+from sizing.specs.frozen import Frozen
 from sizing.specs.model import (
     CompressedAttention,
     DenseMlp,
@@ -407,8 +408,7 @@ def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Frozen):
     """A model as a layout splits it, with the engine's settings, the formats of weights and cache, and the extras."""
 
     model: Model

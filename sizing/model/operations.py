@@ -9,7 +9,7 @@ tokens for experts, parts of caches. Four builders make them; closed form, simul
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.attention import ACTIVATION_BYTES, FLOPS_PER_MAC, Matrix, Numeric, Work, pick
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings
+from sizing.specs.frozen import Frozen
 from sizing.specs.model import Attention, DenseMlp, LayerKind, Model, MoeMlp
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Frozen):
     """Experts of a layer and the load of the busiest of `ranks`: `pairs` of token and expert, and `arriving` tokens.
 
     `inputs` and `width` are those of an expert on this rank. `dispatch` is the way in which tokens arrive; None means that
@@ -41,8 +41,7 @@ class Routed:
     arriving: Numeric
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Frozen):
     """One operation on one GPU: `count` times per step, each with `flops`, memory traffic `bytes` and `message_bytes`.
 
     `rule` names how it is timed, and `role` is the role of the weights that it reads. A collective has `gpus` members, one

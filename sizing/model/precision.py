@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,7 @@ from sizing.model.extras import NOTHING, Draft, Extras
 from sizing.specs.data import Formats, PrecisionFormat
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import InputError, UntimedError, unknown
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation, Stored
 from sizing.specs.units import BITS_PER_BYTE
@@ -32,8 +33,7 @@ class RoleFormat(NamedTuple):
     product: str
 
 
-@dataclass(frozen=True, slots=True)
-class PrecisionPlan:
+class PrecisionPlan(Frozen):
     """Formats and precisions of one deployment.
 
     `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe` are the

@@ -5,7 +5,6 @@ Each setting is given by the first row of the engine profile that holds. A servi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -16,6 +15,7 @@ from sizing.model.extras import NOTHING, Extras
 from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation, of_own
 from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When, Windows
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
@@ -23,8 +23,7 @@ from sizing.specs.units import parse_version
 from sizing.specs.workload import GENERATE, Serving, Task
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsConditions:
+class SettingsConditions(Frozen):
     """The conditions on which an engine's defaults depend: the card, its memory, the layout and the kind of attention.
 
     `memory_gib` is the total that nvidia-smi reports. `architecture` is the name in the GPU profile. `switched` and
@@ -167,8 +166,7 @@ Phase = Literal["whole", "prefill", "decode"]
 NO_CACHE = "none"  # the cache precision of a model that keeps no KV cache
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Frozen):
     """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
 
     `isl` and `osl` are mean lengths in tokens. `phase` is the replica's part of a request: the whole, or in separate pools

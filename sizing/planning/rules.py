@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, timedelta
 from typing import Any
 
@@ -13,11 +13,11 @@ from sizing.planning import growth
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.fleet import PlanRules
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import MONTHS_PER_YEAR
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionRules:
+class ProvisionRules(Frozen):
     """Reserves, growth and cloud use of a plan; none by default.
 
     `unit_availability` is the availability of a node, derived from `mtbf_hours` and `mttr_hours` where stated. `provider` is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, preference
@@ -13,6 +13,7 @@ from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand
 from sizing.specs.errors import InputError
+from sizing.specs.frozen import Frozen
 
 ROUNDING = 1e-9
 
@@ -45,8 +46,7 @@ class Size(NamedTuple):
     nodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Frozen):
     """The demand of one workload at the peak, and the capacity of one replica.
 
     Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight. `per_replica` is what a replica is

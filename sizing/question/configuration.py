@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from sizing.catalog.files import DataFile, expanded, is_file, read_text, read_ya
 from sizing.catalog.shelf import FOLDER_VARIABLE, PROGRAM, user_folder
 from sizing.question.options import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
+from sizing.specs.frozen import Frozen
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 NAME, PYPROJECT = "llmsize.yaml", "pyproject.toml"
@@ -57,8 +58,7 @@ class Setting(NamedTuple):
     place: str
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Frozen):
     """All stated settings, lowest layer first."""
 
     stated: tuple[Setting, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, NamedTuple
 
 from sizing.catalog import profiles, shelf, workloads
@@ -19,6 +19,7 @@ from sizing.specs.data import Data, Formats
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Assumptions, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
@@ -41,8 +42,7 @@ DEMANDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Frozen):
     """The rules that choose an answer: objective, GPU budget, and headroom, the growth of the demand (0.2 is 20 %)."""
 
     objective: Aim
@@ -95,8 +95,7 @@ class SeparatePools(NamedTuple):
         return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Frozen):
     """The space to search: GPU types, weight precisions (None: the checkpoint's own), separate pools, layouts.
 
     The search begins with the set `layouts`. On GPU types where none of these suffices, it goes on to further layouts.
@@ -108,8 +107,7 @@ class Space:
     layouts: Reach = "usual"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Frozen):
     """The origin of a question's values: the workload as served, the names written by the user, the defaults.
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
@@ -131,8 +129,7 @@ class Origin:
     unsold: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Frozen):
     """The resolved question: the service of a replica, the target, the rules of the choice, and the space to search.
 
     Questions with equal values are equal, whatever the origin of the values.

@@ -31,7 +31,7 @@ is more exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -52,14 +52,14 @@ from sizing.replica.waits import (
     met_of,
     waits,
 )
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import PERCENTILES
 
 NUDGE, MOST_COMPANY = 1e-3, 900.0  # step of a derivative; cap on the company of a request at a nearly unstable load
 DAMPING = 0.25  # of a fixed point
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Frozen):
     """One operating point of a replica: seconds, requests/s, sequences that decode, and requests that hold a slot (`running`).
 
     `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and there is no second token.
@@ -81,8 +81,7 @@ class Point:
         return self.requests_per_s * self.e2e_s["mean"]
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Frozen):
     """Operating points as columns, one entry per load, with the fields of `Point`; one row per layout if stacked."""
 
     requests_per_s: Array

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -22,6 +22,7 @@ from sizing.replica.curves import Array, Batching, Curves, solo_itl_s, solo_ttft
 from sizing.replica.replica import Replica
 from sizing.replica.timing import Timed
 from sizing.replica.waits import Quantiles
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import Limits, Target
 
@@ -38,8 +39,7 @@ Solved = TypeVar("Solved")
 Measure = Callable[[Curves, Batching, Array], Array]  # values at ascending loads
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Frozen):
     """The most that one replica serves: `amount` in the unit of the demand (`Target.unit`), and what is `binding`."""
 
     amount: float

@@ -7,7 +7,7 @@ The tables use the same operations as `step`, which times one batch exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from sizing.replica.step import (
 )
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine_time import FrontEnd, HostTime
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
@@ -41,8 +42,7 @@ GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Batching:
+class Batching(Frozen):
     """How a layout batches: lengths, prefill chunk, pipeline depth, attention-data ranks, the scheduler's step order.
 
     `isl` counts the tokens of a prompt to be prefilled, without cached ones. `chunk_tokens` is the prompt's share of a
@@ -118,8 +118,7 @@ class Batching:
         return np.maximum(self.decode_steps - 1 - self.ahead, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+class Curves(Frozen):
     """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, and attention in parts.
 
     All tables are of the fullest attention-data rank, except `shared_s`: work that all ranks do together, over the tokens

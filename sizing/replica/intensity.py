@@ -8,7 +8,6 @@ which FLOPs take longer than bytes (Williams, Waterman, Patterson, "Roofline", C
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from sizing.model.architecture import Shard
@@ -17,6 +16,7 @@ from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import smallest
 from sizing.replica.step import Batch
+from sizing.specs.frozen import Frozen
 
 MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is
 EQUAL = 1.01  # ratio of two intensities that count as one
@@ -33,8 +33,7 @@ def roof_flops_per_s(intensity_flops_per_byte: float, peak_flops_per_s: float, b
     return min(peak_flops_per_s, bandwidth_bytes_per_s * intensity_flops_per_byte)
 
 
-@dataclass(frozen=True, slots=True)
-class StepWork:
+class StepWork(Frozen):
     """Total FLOPs, bytes and message bytes of operations, and the least seconds at the peaks of compute and of memory."""
 
     flops: float

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from sizing.model.settings import Service
 from sizing.specs.bands import Bands, MemoryKind, find
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.units import GIB, GIGA, MIB, missing_gib
@@ -40,8 +41,7 @@ GIVEN = {name: name for name in ALIKE} | {"pp_layers": "pp_remainder"}
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(Frozen):
     """One engine instance: its service, layout, GPU type, settings, formats and memory.
 
     `precision` is the weight precision that was asked for; None means the checkpoint's own. The extras in `service`

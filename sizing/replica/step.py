@@ -7,7 +7,7 @@ tokens and rows, once for each layout. The closed form and the simulator look st
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from sizing.model.operations import Operation, unevenly
 from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine_time import FrontEnd, HostTime
+from sizing.specs.frozen import Frozen
 from sizing.specs.units import MICRO, MILLI
 
 MOST_TAKEN = 0.5  # largest share of a step that own runs remove; a larger one was fitted to other kinds of steps
@@ -33,8 +34,7 @@ def of_rank(sequences: Numeric, dp: Numeric) -> Numeric:
     return fullest
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Frozen):
     """The work of one step of a replica: decoding sequences at a mean context, prompts with new and cached tokens.
 
     `prefill_tokens` are the new tokens of each of `prefill_sequences`. `finishing` prompts end in this step and so get

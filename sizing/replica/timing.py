@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,12 +22,12 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.frozen import Frozen
 
 MOST_KEPT = 1024  # splits whose tables are kept, some ten kB each
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Timed:
+class Timed(Frozen):
     """A replica with its timing constants, step-time curves and batching, and the most requests that it runs at once.
 
     Each is equal to itself alone, so that what is computed of it can be kept as long as it lives.
@@ -41,6 +41,9 @@ class Timed:
     batching: Batching
     slots: int
     slots_bound: str
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def borrows(self) -> bool:
@@ -91,8 +94,7 @@ def _without_lengths(split: Kernels) -> tuple[Kernels, Curves]:
     return split, curves_of.without_lengths(split)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Frozen):
     """Step tables of one search, by all that a split and its kernels depend on, and by lengths.
 
     What does not depend on lengths is tabulated once per process.
@@ -200,8 +202,7 @@ TINY = 1e-12  # avoids 0/0 where nothing arrives
 PACKING_ROUNDS = 32  # rounds of a fixed point; at up to 0.8 utilisation its error is then below 0.1 %
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Frozen):
     """The quantities of an open loop, for arrays of decoding sequences.
 
     `prompt_s` lasts from the start of a prompt's prefill to its first token. `hit_s` is what prefill adds to a decode step,

@@ -8,7 +8,7 @@ prefill, and those that come during its last steps are met no more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sizing.replica.curves import Array, Batching, Curves
 from sizing.replica.timing import TINY, Rates
+from sizing.specs.frozen import Frozen
 
 Quantiles = Mapping[str, float]
 HEAVIEST_LOAD = 0.999  # cap on the load of a nearly unstable queue
@@ -36,8 +37,7 @@ def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Frozen):
     """A wait that a `share` of requests has: of these the mean, and the squared coefficient of variation, at most 1."""
 
     share: Array
@@ -54,8 +54,7 @@ class Queue:
         return _weibull_s(self.mean_s, self.variation2, 1 - (1 - q) / np.maximum(self.share, TINY))
 
 
-@dataclass(frozen=True, slots=True)
-class StepWait:
+class StepWait(Frozen):
     """The wait of the `share` of requests that meet a step of `step_s`: for its rest, and for `then_s`, which may have a deviation.
 
     The rest is spread evenly over the step.
@@ -82,8 +81,7 @@ class StepWait:
         return np.where(among < 0.5, 2 * np.maximum(among, 0.0) * mean_s, mean_s + longer_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Frozen):
     """What a prompt waits beyond its own prefill: for the current step, a decode step or one with prefill, and for the prompts
     that share its own, `company_s`; in the `queue` for earlier prompts where the budget is short.
     """
@@ -206,8 +204,7 @@ STEEPEST = 10.0  # cap on how much longer a nearly endless run of steps with pre
 LONGEST_RUN = 50.0  # cap on the prompts that come during a step with prefill, in an exponent
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(Frozen):
     """What the prompts that a request meets add to its mean step.
 
     Their number has a negative binomial distribution with a `mean` and a `dispersion`, the variance by the mean: 1 (Poisson)
@@ -276,8 +273,7 @@ class Met:
             chance = chance * (first + more * number) / (number + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Lengthening:
+class Lengthening(Frozen):
     """What a prompt adds to the decode steps of other sequences, in all its steps together.
 
     A prompt adds `each_s` and the first one of a step `first_s` more: launches outside CUDA graphs hide the first prompts.

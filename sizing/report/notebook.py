@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeGuard, TypeVar
 
@@ -21,12 +20,12 @@ from sizing.planning.bill import Bill
 from sizing.planning.plan import Plan
 from sizing.question.question import Question, load_data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.frozen import Frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(Frozen):
     """A result as a document: a notebook shows its table, `print` shows its text, and programs read its record."""
 
     document: Document[Any]

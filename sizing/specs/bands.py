@@ -7,7 +7,6 @@ runs of other groups.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Literal, NamedTuple, cast
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from sizing.specs.engine_time import HIGH_END, OwnRuns
+from sizing.specs.frozen import Frozen
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
@@ -251,8 +251,7 @@ class SimilarRuns(NamedTuple):
         return float(self.weights[kept].sum() / self.weights.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Frozen):
     classes: tuple[tuple[str, ...], ...]
     groups: NDArray[np.int64]
     times: NDArray[np.float64]

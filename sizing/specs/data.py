@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from sizing.specs.bands import Correction, PublishedRuns, Situation, uncorrected
+from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
 from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import Defaults, Limits
@@ -35,8 +35,7 @@ class Formats(OneFile):
     date: Text
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(Frozen):
     """The data files that every evaluation reads, and how to look up the efficiencies that a GPU borrows."""
 
     assumptions: Assumptions

@@ -6,8 +6,9 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from sizing.specs.frozen import Frozen
 
 T = TypeVar("T")
 
@@ -32,8 +33,7 @@ REQUIRED = "is required"  # the message for a field that is missing
 UNKNOWN_KEY = "unknown key"  # the message for a key that a file does not have
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Frozen):
     """One mistake in the input: its place, the field, the message, the allowed values, the likely intention, and the `remedy`.
 
     The remedy is a sentence that says what to do, where allowed values are not what helps.

@@ -1,7 +1,6 @@
 """A GPU as its profile states it: datasheet peaks (dense only), measured efficiency, prices; all with sources."""
 
 import re
-from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
@@ -9,6 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from sizing.specs.engine_time import OwnRuns
+from sizing.specs.frozen import Frozen
 from sizing.specs.values import (
     Bandwidth,
     Gibibytes,
@@ -451,8 +451,7 @@ def stand_ins(precision: str) -> tuple[str, ...]:
     return STAND_INS.get(precision, (precision, "bf16"))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuType:
+class GpuType(Frozen):
     """A GPU type under consideration, with the id of its profile and its price for planning.
 
     `shares_name` is set if another type has the same name, for example a profile and a user's copy of it. Where the price is the

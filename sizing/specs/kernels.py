@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
+from sizing.specs.frozen import Frozen
 from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredKernel:
+class MeasuredKernel(Frozen, kw_only=True):
     """One kernel on one GPU, fitted to its measured times.
 
     `precision` is that of the product, or of the cache in decode. The `grid` corrects the logarithm of the formula's time.
@@ -32,8 +31,7 @@ class MeasuredKernel:
     date: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surface(MeasuredKernel):
+class Surface(MeasuredKernel, kw_only=True):
     """A kernel of products or attention, with the constants of its operation's formula.
 
     `cache` is the cache's precision if it differs from the kernel's. `variant` names the shapes or the tiling that the formula is
@@ -46,8 +44,7 @@ class Surface(MeasuredKernel):
     constants: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertKernel(MeasuredKernel):
+class ExpertKernel(MeasuredKernel, kw_only=True):
     """A kernel of fused experts, with its constants: us, us per value, us per pair and value, shares of peaks, rows.
 
     `ranks` is `one`, `several` or `any`, or names the all-to-all before the kernel. `routes`: the kernel finds each token's

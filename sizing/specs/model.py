@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from sizing.specs.frozen import Frozen
 from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text, above
 from sizing.specs.workload import Precision
 
@@ -15,8 +16,7 @@ from sizing.specs.workload import Precision
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Frozen):
     """Attention heads: `kv_heads` equals `q_heads` in multi-head attention and is 1 in multi-query attention.
 
     `output_gate` adds a gate as wide as the query projection. `shared_kv`: key and value are the same, stored and projected once.
@@ -37,7 +37,6 @@ class Heads:
     index_dim: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class GqaAttention(Heads):
     """Attention to the whole context. `norm_over_heads` normalises over all heads at once, so ranks must add up their sums."""
 
@@ -45,7 +44,6 @@ class GqaAttention(Heads):
     kind: Literal["gqa"] = "gqa"
 
 
-@dataclass(frozen=True, slots=True)
 class SlidingWindowAttention(Heads):
     """Attention to the last `window` tokens or, if `chunked`, to the token's own chunk of `window` tokens."""
 
@@ -54,7 +52,6 @@ class SlidingWindowAttention(Heads):
     kind: Literal["sliding_window"] = "sliding_window"
 
 
-@dataclass(frozen=True, slots=True)
 class BidirectionalAttention(Heads):
     """Multi-head attention of an encoder. Each token sees the whole prompt, and nothing is cached."""
 
@@ -62,8 +59,7 @@ class BidirectionalAttention(Heads):
     kind: Literal["bidirectional"] = "bidirectional"
 
 
-@dataclass(frozen=True, slots=True)
-class MlaAttention:
+class MlaAttention(Frozen):
     """Multi-head latent attention: one latent of kv_lora_rank + rope per token, shared by all heads.
 
     `index_heads`, `index_head_dim` and `index_topk` describe a sparse-attention indexer (DeepSeek-V3.2, GLM-5); 0 without one.
@@ -82,8 +78,7 @@ class MlaAttention:
     kind: Literal["mla"] = "mla"
 
 
-@dataclass(frozen=True, slots=True)
-class LinearAttention:
+class LinearAttention(Frozen):
     """Gated delta rule and similar: a fixed state of value_heads x key_head_dim x value_head_dim per sequence.
 
     `gate_rank` > 0: output and decay gates are low-rank (Kimi linear attention). 0: they have full width.
@@ -99,8 +94,7 @@ class LinearAttention:
     kind: Literal["linear"] = "linear"
 
 
-@dataclass(frozen=True, slots=True)
-class SsmAttention:
+class SsmAttention(Frozen):
     """Mamba-2: a fixed state of heads x head_dim x state_size per sequence, and the last inputs of a short convolution."""
 
     heads: int
@@ -112,8 +106,7 @@ class SsmAttention:
     kind: Literal["ssm"] = "ssm"
 
 
-@dataclass(frozen=True, slots=True)
-class ShortConv:
+class ShortConv(Frozen):
     """A gated short convolution (LFM2), without attention. Its state is the last `kernel` - 1 inputs of each channel."""
 
     width: int
@@ -121,8 +114,7 @@ class ShortConv:
     kind: Literal["short_conv"] = "short_conv"
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedAttention:
+class CompressedAttention(Frozen):
     """Attention over a compressed cache and a window (DeepSeek-V4): one latent a token, and one for every `ratio` tokens.
 
     With a `ratio` of 0 there is only the window. With `index_heads` a query attends to the `index_topk` best compressed entries,
@@ -159,8 +151,7 @@ Attention = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DenseMlp:
+class DenseMlp(Frozen):
     """Two projections, or three if `gated` (SwiGLU and similar)."""
 
     intermediate: int
@@ -168,8 +159,7 @@ class DenseMlp:
     bias: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MoeMlp:
+class MoeMlp(Frozen):
     """Routed experts, of which each token uses `experts_per_token`, and a shared expert for all tokens (0: none).
 
     `latent` is the width of the routed experts' inputs if it differs from the hidden size. `redundant` is the number of extra
@@ -195,8 +185,7 @@ class MoeMlp:
 Mlp = DenseMlp | MoeMlp
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerKind(Frozen):
     """A kind of layer: a mixer (attention, linear, state space) or none, and the MLPs that follow it, if any."""
 
     mixer: Attention | None
@@ -248,8 +237,7 @@ class Vision(NamedTuple):
     largest_patches: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Mtp:
+class Mtp(Frozen):
     """Multi-token prediction as the config's `field` states it: the number of `modules` (0: none), each with `layers`.
 
     Engines load these weights only for drafting. `kept_16bit`: they are not quantised with the other weights.
@@ -261,8 +249,7 @@ class Mtp:
     kept_16bit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Frozen):
     """A model's architecture. `layers` holds an index into `kinds` for each layer, first to last.
 
     `extra_parameters` are held in 16 bit on the first pipeline stage and take no part in a text step (learned positions, a

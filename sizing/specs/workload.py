@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
@@ -10,6 +9,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
 from sizing.specs.engine import Backend, Imbalance, MostSequences, TokensOfStep
+from sizing.specs.frozen import Frozen
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
@@ -425,8 +425,7 @@ class Defaults(OneFile, Sourced):
 AMOUNTS = ("requests_per_s", "concurrency", "population")  # the kinds of demand of a target
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Frozen):
     """How much must be served, and how fast: at most one kind of demand, with peak rates.
 
     `concurrency` is the number of requests in flight in a closed loop. A `population` sends requests at random times: it is the

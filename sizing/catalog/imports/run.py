@@ -11,7 +11,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +51,7 @@ class LatencyFigures(NamedTuple):
         return LatencyFigures(mean, {percent: value * factor for percent, value in self.percentiles.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings(MeasuredSetting):
+class RunSettings(MeasuredSetting, kw_only=True):
     """The settings of a run, from a file or from the user. Unknown settings are empty or None.
 
     `rate_per_s` is infinite if all requests were sent at once. `speculative` is a method of speculative decoding, with drafted
@@ -67,7 +66,6 @@ class RunSettings(MeasuredSetting):
     prefix_hit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class BenchmarkRun(RunSettings):
     """The content of a result file about one run.
 

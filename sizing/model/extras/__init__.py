@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.attention import Matrix
 from sizing.model.extras import prefixes
 from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.specs.frozen import Frozen
 from sizing.specs.model import Model
 from sizing.specs.optimisations import Optimisations, Prefix
 from sizing.specs.units import GIGA
@@ -123,8 +124,7 @@ class Adapters(NamedTuple):
     experts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cached:
+class Cached(Frozen):
     """The part of a prompt that is not computed: found in cache, or restored from host memory; and the shared prefixes.
 
     The first `shared_tokens` of every live prompt are one of `distinct` prefixes, each held once in a cache. `hit` and
@@ -221,8 +221,7 @@ class Cached:
         return self.conversation is not None or self.shared_tokens <= self.hit * tokens + HAIR
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Frozen):
     """All additions to a model. A part is None, or empty, if it was not asked for."""
 
     speculation: Speculation | None = None
