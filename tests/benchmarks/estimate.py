@@ -45,7 +45,8 @@ def seconds(command: list[str]) -> float:
     # Without bytecode every start would compile the package again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True)
+    quiet = subprocess.DEVNULL  # stderr too: on a busy machine a command tells that it works
+    subprocess.run(command, stdout=quiet, stderr=quiet, env=environment, check=True)
     return time.perf_counter() - started
 
 
