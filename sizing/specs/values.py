@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_number, parse_share
 
 
-class Bounds(NamedTuple):
+class Constraint(NamedTuple):
     """The constraint of a strict number or text, already in pydantic's own form: a `Field` is translated at each use."""
 
     ge: float | None = None
@@ -33,12 +33,12 @@ class Bounds(NamedTuple):
 
 def within(least: float, most: float, words: str | None = None) -> object:
     """The constraint of a strict number from `least` to `most`; in faults `words` say what is allowed."""
-    return Field(ge=least, le=most, strict=True, description=words) if words else Bounds(ge=least, le=most)
+    return Field(ge=least, le=most, strict=True, description=words) if words else Constraint(ge=least, le=most)
 
 
-def above(least: float, most: float) -> Bounds:
+def above(least: float, most: float) -> Constraint:
     """The constraint of a strict number above `least`, at most `most`."""
-    return Bounds(gt=least, le=most)
+    return Constraint(gt=least, le=most)
 
 
 # Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
@@ -50,8 +50,8 @@ PositiveInt = Annotated[int, above(0, int(MOST))]
 NonNegativeInt = Annotated[int, within(0, int(MOST))]
 MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
 GroupSize = Annotated[int, above(0, MOST_GROUP)]
-Text = Annotated[str, Bounds(min_length=1)]
-Flag = Annotated[bool, Bounds()]
+Text = Annotated[str, Constraint(min_length=1)]
+Flag = Annotated[bool, Constraint()]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
 KIND_OF_EVIDENCE: dict[str, Kind] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import json
 import re
 from pathlib import Path
@@ -110,15 +111,22 @@ SCREENS = ("estimate", "memory", "plan", "compare", "cost", "measured", "parts/*
 
 
 def labels() -> set[str]:
-    """The labels of lines, rows and columns on the screens: the constant arguments at their places in the code."""
+    """The labels of lines, rows and columns on the screens: constant arguments at their places in the code, and in data."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for each in SCREENS for path in REPORT.glob(f"{each}.py")]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     places = [(call, LABELLED.get(getattr(call.func, "id", getattr(call.func, "attr", "")))) for call in calls]
     given = [call.args[place] for call, place in places if place is not None and len(call.args) > place]
     nodes = [node for argument in given for node in ast.walk(argument)]
     conditions = {id(part) for node in nodes if isinstance(node, ast.Compare) for part in node.comparators}
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in conditions]
-    return {text.strip() for text in texts if isinstance(text, str) and text.strip()}
+    names = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in conditions | names]
+    rows = [
+        row
+        for name in ("sentences", "measured")
+        for row in csv.DictReader((REPORT / "parts" / f"{name}.csv").open(encoding="utf-8"))
+    ]
+    given = [*texts, *(row["label"] for row in rows if "{" not in row["label"])]
+    return {text.strip() for text in given if isinstance(text, str) and text.strip()}
 
 
 def test_every_label_of_the_screens_has_a_page() -> None:
