@@ -47,7 +47,7 @@ NOUN = "*"  # before the noun that a form counts
 UNSAID = (None, "", ())
 
 
-class Slot(NamedTuple):
+class Placeholder(NamedTuple):
     """A figure of a template: the path of its value, whether it only tests it (`?` that it is true, `!` that it is not), its form."""
 
     path: str
@@ -55,7 +55,7 @@ class Slot(NamedTuple):
     form: str
 
 
-Parts = tuple["str | Slot | Parts", ...]
+Parts = tuple["str | Placeholder | Parts", ...]
 
 
 @cache
@@ -63,7 +63,7 @@ def _parts(template: str) -> Parts:
     return tuple(_split(template, TOKENS.finditer(template), [0]))
 
 
-def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Iterator[str | Slot | Parts]:
+def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Iterator[str | Placeholder | Parts]:
     """Yield the parts of a template up to the bracket that closes them; `at` is the end of what was read."""
     for token in tokens:
         yield template[at[0] : token.start()]
@@ -71,7 +71,7 @@ def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Ite
         path, tests, form, bracket = token.groups()
         if bracket == "]":
             return
-        yield tuple(_split(template, tokens, at)) if bracket else Slot(path, tests, form or "")
+        yield tuple(_split(template, tokens, at)) if bracket else Placeholder(path, tests, form or "")
     yield template[at[0] :]
 
 
@@ -104,7 +104,7 @@ def _filled(parts: Parts, sources: tuple[object, ...], own: Mapping[str, object]
     for part in parts:
         if isinstance(part, str):
             text += part
-        elif not isinstance(part, Slot):
+        elif not isinstance(part, Placeholder):
             text += _filled(part, sources, own, needed=False) or ""
         else:
             value = value_of(part.path, sources, own)

@@ -15,8 +15,10 @@ def growth_lines(growth: Growing) -> Iterator[Line]:
     then = growth.at_date
     until = "; --months 12 or --until 2027-12 adds up its cost"
     if then is not None:
-        sure = f" ({then.gpus_sure:,} to be sure)" if (then.gpus_sure or 0) > then.gpus else ""
-        held = f"{plural(then.gpus, 'GPU')}{sure} in {plural(then.nodes, 'node')}"
+        nodes_sure = then.nodes_sure or then.nodes
+        in_nodes = f" in {nodes_sure:,}" if nodes_sure > then.nodes else ""
+        sure = f" ({then.gpus_sure:,}{in_nodes} to be sure)" if (then.gpus_sure or 0) > then.gpus else ""
+        held = f"{plural(then.gpus, 'GPU')} in {plural(then.nodes, 'node')}{sure}"
         until = f"; {growth.until}: {number(then.times)} times the demand, {held}"
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
