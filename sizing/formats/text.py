@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple, TextIO
@@ -94,13 +94,28 @@ def _rows(document: Document[Any], width: int, *, detailed: bool) -> list[Row]:
     if not detailed and len(_unspared(blocks, width)) > SCREEN:
         blocks = [block for block in blocks if not block.spare_whole]
         found = list(rows(blocks, width))
-    spare = [(line.spare, at, line) for at, block in enumerate(blocks) for line in block.lines if line.spare]
-    for _, at, line in sorted(spare):
+    lines = [
+        (at, place, line) for at, block in enumerate(blocks) for place, line in enumerate(block.lines) if line.spare
+    ]
+    dropped: set[tuple[int, int]] = set()
+    for at, place, _ in sorted(lines, key=lambda each: (each[2].spare, each[0], -each[1])):
         if detailed or len(found) <= SCREEN:
             break
-        blocks[at] = blocks[at]._replace(lines=tuple(each for each in blocks[at].lines if each is not line))
-        found = list(rows(blocks, width))
+        dropped.add((at, place))
+        kept = (block._replace(lines=tuple(_kept(block.lines, at, dropped))) for at, block in enumerate(blocks))
+        found = list(rows(kept, width))
     return found
+
+
+def _kept(lines: Iterable[Line], at: int, dropped: Container[tuple[int, int]]) -> Iterator[Line]:
+    """The lines of the block `at` that are not dropped. The label of a dropped line goes to the line that stood under it."""
+    label = ""
+    for place, line in enumerate(lines):
+        if (at, place) in dropped:
+            label = line.label.strip() or label
+        else:
+            yield line._replace(label=label) if label and line.label == " " else line
+            label = ""
 
 
 def _unspared(blocks: Iterable[Block], width: int) -> list[Row]:

@@ -75,6 +75,15 @@ def test_a_screen_that_is_too_short_keeps_the_answer_and_drops_spare_lines_in_th
     assert kept.count(0) == 10 and kept.count(1) == 0 and kept.count(3) == 10
 
 
+@pytest.mark.parametrize(("over", "kept"), [(1, ["Set       a", "          b"]), (2, ["Set       b"])])
+def test_lines_under_a_label_lose_their_last_first_and_keep_their_label(over: int, kept: list[str]) -> None:
+    """A line whose labelled line is dropped takes the label, so that it never reads as one of the line above."""
+    others = tuple(Line("other", "Load") for _ in range(MOST_LINES - 3 + over))
+    group = (Line("a", "Set", spare=1), Line("b", " ", spare=2), Line("c", " ", spare=1))
+    shown = render(Document(None, lambda _: [Facts((*others, *group))], lambda _: Rows((), ()))).splitlines()
+    assert shown[len(others) :] == kept
+
+
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_command_takes_one_screen_and_its_colour_is_its_exit_code(
     name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
