@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from sizing.answers.simulate import simulate as simulate
     from sizing.launch.check import check as check
     from sizing.launch.deploy import deploy as deploy
-    from sizing.planning.bill import Ways as Ways
-    from sizing.planning.bill import cost as cost
+    from sizing.planning.cost import Ways as Ways
+    from sizing.planning.cost import cost as cost
     from sizing.planning.plan import plan as plan
     from sizing.planning.rules import ProvisionRules as ProvisionRules
     from sizing.planning.rules import plan_rules as plan_rules
@@ -64,8 +64,8 @@ PUBLIC = {
     "plan": "planning.plan",
     "plan_rules": "planning.rules",
     "ProvisionRules": "planning.rules",
-    "cost": "planning.bill",
-    "Ways": "planning.bill",
+    "cost": "planning.cost",
+    "Ways": "planning.cost",
     "deploy": "launch.deploy",
     "check": "launch.check",
     "shown": "report.notebook",

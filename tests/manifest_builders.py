@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sizing.launch.existing import Existing, existing
+from sizing.launch.deployment import Existing, existing
 from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 

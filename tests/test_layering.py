@@ -231,13 +231,13 @@ def test_the_command_line_starts_without_the_heavy_packages(heavy: str) -> None:
 LAYOUT = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]
 CHAT = ["chat", "-g", "h100-sxm", "--no-verify"]
 SIMULATOR, POOLS = "sizing.engine", "sizing.answers.pools"
-MONEY = ("sizing.planning.plan", "sizing.planning.bill")
+MONEY = ("sizing.planning.plan", "sizing.planning.cost")
 FLEETS = ("sizing.planning.fleet", "sizing.specs.prices")
 NOT_LOADED = {
     "estimate": (["estimate", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),
     "compare": (["compare", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),
     "sweep": (["sweep", *CHAT[:3], "--vary", "rps=1"], (SIMULATOR, POOLS, *MONEY, "sizing.evidence")),
-    "plan": (["plan", *CHAT], (SIMULATOR, POOLS, "sizing.planning.bill", "sizing.evidence")),
+    "plan": (["plan", *CHAT], (SIMULATOR, POOLS, "sizing.planning.cost", "sizing.evidence")),
     "cost": (["cost", *CHAT], (SIMULATOR, POOLS, "sizing.planning.plan", "sizing.evidence")),
     "curve": (["curve", *CHAT, "--concurrency", "1,8"], (POOLS, "sizing.engine.transfer", "sizing.answers.pool_lines")),
     "simulate": (["simulate", *CHAT[:3], "--rps", "1", "--requests", "5"], (POOLS, "sizing.engine.transfer", *MONEY)),

@@ -10,7 +10,7 @@ from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import RULES
-from sizing.answers.sure import Confirmed, Steps, surely
+from sizing.answers.sure_size import Confirmed, Steps, surely
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal

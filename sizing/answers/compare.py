@@ -10,7 +10,7 @@ from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
-from sizing.answers.sure import surer_outcome
+from sizing.answers.sure_size import surer_outcome
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.workload import Aim

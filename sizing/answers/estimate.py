@@ -22,7 +22,7 @@ from sizing.answers.answer import (
 )
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
-from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
+from sizing.answers.sure_size import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
 from sizing.catalog.models import published, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES

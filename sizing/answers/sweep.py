@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer
 from sizing.answers.search import Bounded, bounded, by_kind, chosen, search, tabulated, widened
-from sizing.answers.sure import Steps, with_odds
+from sizing.answers.sure_size import Steps, with_odds
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal

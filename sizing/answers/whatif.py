@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
 from sizing.answers.estimate import answer, by_prediction
-from sizing.answers.sure import confirmed
+from sizing.answers.sure_size import confirmed
 from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts

@@ -106,7 +106,7 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
     from sizing.catalog.prices import today
     from sizing.cli.output import print_text, write
     from sizing.formats.ci import WRITERS, remarks_of
-    from sizing.launch.existing import COMMAND
+    from sizing.launch.deployment import COMMAND
     from sizing.report.check import document, record, remarks
     from sizing.specs.errors import check
 

@@ -171,7 +171,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)
     if served is None:
-        from sizing.report.parts.limiting import unmet
+        from sizing.report.parts.limits import unmet
 
         reason = unmet(outcome).detail
         message = f"{replacing.gpus} x {asked.space.gpu_types[0].name} serve nothing within the limits: {reason}"

@@ -23,7 +23,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import comma_separated
 
 if TYPE_CHECKING:
-    from sizing.planning.bill import Ways
+    from sizing.planning.cost import Ways
     from sizing.planning.offers import ApiPrices
     from sizing.planning.usage import Split
     from sizing.question.question import Question
@@ -44,7 +44,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     """
     from sizing.cli.estimate import to_size
     from sizing.cli.output import chosen_format, complain, write, write_picture
-    from sizing.planning.bill import cost
+    from sizing.planning.cost import cost
     from sizing.question.ask import question_of
     from sizing.question.options import check_rules, of_kind, options_of
     from sizing.report.cost import document, figure, record
@@ -88,7 +88,7 @@ def _picture(values: Mapping[str, Any]) -> Path | None:
 def ways_of(values: Mapping[str, Any]) -> Ways:
     """Read the options for ways to pay. Raises InputError with all faults."""
     from sizing.catalog.servers import load_server
-    from sizing.planning.bill import Ways
+    from sizing.planning.cost import Ways
     from sizing.specs.errors import Part, check
 
     named = [] if values["own"] is None else list(dict.fromkeys(comma_separated(values["own"]) or [values["own"]]))

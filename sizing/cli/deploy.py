@@ -27,7 +27,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reading import written_apart
     from sizing.formats.tables import json_line
-    from sizing.launch.answered import Checkpoints, at_rank
+    from sizing.launch.answer import Checkpoints, at_rank
     from sizing.launch.deploy import check_target, check_tool, deploy
     from sizing.question.ask import question_of
     from sizing.question.options import check_rules, of_kind, options_of

@@ -13,7 +13,7 @@ from sizing.specs.errors import Fault, InputError, raise_any
 if TYPE_CHECKING:
     from sizing.answers.measured import Filter, Measured
     from sizing.catalog.shelf import Found
-    from sizing.planning.bill import Ways
+    from sizing.planning.cost import Ways
     from sizing.planning.rules import ProvisionRules
     from sizing.report.measured import MeasuredAnswer
     from sizing.specs.errors import Part
@@ -97,11 +97,11 @@ def answer_from(
     sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
     answer = record(measured, question, sizes, short, closed=closed, whole=added.whole)
     if added.rules is not None:
-        from sizing.planning.by_rows import fleets
+        from sizing.planning.measured import fleets
 
         answer = planned(answer, fleets(sizes, question, added.rules))
     if added.ways is not None:
-        from sizing.planning.by_rows import bill
+        from sizing.planning.measured import bill
 
         answer = priced(answer, bill(sizes, measured, question, added.ways) if sizes else ())
     return by_cost(answer) if added.sort == "cost" else answer

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
-    from sizing.report.plan_record import PlanReport
+    from sizing.report.plan.record import PlanReport
     from sizing.specs.errors import Part
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
@@ -86,7 +86,7 @@ def command(
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        from sizing.report.plan import document
+        from sizing.report.plan.sections import document
 
         write(document(found), output.value)
     elif found.gpus is not None and found.feasible:
@@ -96,7 +96,7 @@ def command(
     if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
-        from sizing.report.plan import figures
+        from sizing.report.plan.sections import figures
 
         write_picture(plot, figures(found))
     return 0 if found.feasible else 1
@@ -126,7 +126,7 @@ class PlanQuestion(NamedTuple):
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, it includes draws of uncertain inputs."""
     from sizing.planning.plan import plan
-    from sizing.report.plan_record import record
+    from sizing.report.plan.record import record
 
     found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
     return record(found, title=asked.title, is_fleet=asked.is_fleet)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sizing.cli.plan import PlanQuestion
-    from sizing.planning.bill import Ways
+    from sizing.planning.cost import Ways
 
 STDOUT = "-"
 RULE_OPTIONS = named(PLAN_OPTIONS, *RESERVED)  # any of these adds a plan
@@ -73,7 +73,7 @@ def command(
     question = to_size(asked, values)
     cost = plan = None
     if ways.value is not None:
-        from sizing.planning.bill import cost as cost_of
+        from sizing.planning.cost import cost as cost_of
         from sizing.report.cost import record as cost_record
 
         check_gpu(asked)

@@ -13,7 +13,7 @@ from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import override
-from sizing.launch.existing import Existing, existing
+from sizing.launch.deployment import Existing, existing
 from sizing.launch.findings import (
     NO_LAYOUT,
     POOLING,

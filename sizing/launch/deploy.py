@@ -15,7 +15,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.profiles import GPUS
 from sizing.catalog.shelf import only
 from sizing.formats.words import money, number
-from sizing.launch.answered import Checkpoints, Started, started
+from sizing.launch.answer import Checkpoints, Started, started
 from sizing.launch.manifests import DRAFTS_LABEL, GPU_LABEL
 from sizing.launch.script_text import ABOUT
 from sizing.launch.terms import PLACES

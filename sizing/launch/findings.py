@@ -15,7 +15,7 @@ from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import only
 from sizing.formats.words import number, number_down, of_limit, percent, plural
 from sizing.formats.words import stated as in_digits
-from sizing.launch.existing import Existing
+from sizing.launch.deployment import Existing
 from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import extras_of, with_images
 from sizing.question.question import Question, load_data

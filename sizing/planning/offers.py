@@ -12,9 +12,9 @@ from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import CompleteServer
 from sizing.catalog.shelf import hyphenated
 from sizing.formats.words import plural, rounded_usd
-from sizing.planning import cost
+from sizing.planning import tco
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve, Crossing, crossing, payback_months, usd_per_year
-from sizing.planning.cost import OwnServer, ServerYear, TokenPrices
+from sizing.planning.tco import OwnServer, ServerYear, TokenPrices
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError
@@ -123,8 +123,8 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     units = fit.nodes(usage.replicas)
     per_s = usage.per_unit_per_s(fit)
     busy = usage.busy(units * per_s)
-    full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
-    idle = cost.server_year(each, 0.0).total
+    full, year = tco.server_year(each, 1.0), tco.server_year(each, busy)
+    idle = tco.server_year(each, 0.0).total
     # Power above idle is proportional to requests: the joules per request do not depend on the number of servers.
     joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
     curve = CostCurve(
@@ -219,12 +219,12 @@ def _on_instances(usage: Usage, offer: Price, *, follows: bool) -> CostOption:
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:
     """The cost of an API; full use means the capacity of the deployment that it replaces."""
-    per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, usage.isl, usage.osl)
-    a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
-    tokens = cost.split_by_ratio(per_1k, usage.isl, usage.osl, 1.0)._replace(input=prices.usd_in, output=prices.usd_out)
+    per_1k = tco.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, usage.isl, usage.osl)
+    a_year = per_1k / tco.REQUESTS * tco.SECONDS_PER_YEAR  # at one request/s
+    tokens = tco.split_by_ratio(per_1k, usage.isl, usage.osl, 1.0)._replace(input=prices.usd_in, output=prices.usd_out)
     full = usage.capacity_per_s
     usd = usage.by_load(a_year * full, a_year * usage.load_per_s)
-    curve = CostCurve(0.0, NO_UNITS, per_1k / cost.REQUESTS)
+    curve = CostCurve(0.0, NO_UNITS, per_1k / tco.REQUESTS)
     return _option(usage, "api", full, usd, (curve,))._replace(
         name=prices.name,
         gpu=None,
@@ -240,7 +240,7 @@ def _option(
     """An option without a name, with the figures derived from its yearly cost and its rate."""
     year = usd.at_load
     each = usage.by_load(
-        cost.usd_per_1k_requests(usd.full_use, per_s, uptime), cost.usd_per_1k_requests(year, usage.load_per_s, uptime)
+        tco.usd_per_1k_requests(usd.full_use, per_s, uptime), tco.usd_per_1k_requests(year, usage.load_per_s, uptime)
     )
     return CostOption(
         name="", kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=usage.gpu, sku=None,
@@ -257,8 +257,8 @@ def _by_token(usage: Usage, usd_per_1k: ByLoad) -> TokenCosts:
 
     def prices(usd: float, input_share: float) -> TokenPrices:
         if usage.split == BY_TIME:
-            return cost.split_by_time(usd, usage.isl, usage.osl, input_share)
-        return cost.split_by_ratio(usd, usage.isl, usage.osl, usage.split)
+            return tco.split_by_time(usd, usage.isl, usage.osl, input_share)
+        return tco.split_by_ratio(usd, usage.isl, usage.osl, usage.split)
 
     shares = usage.input_shares
     full, here = prices(usd_per_1k.full_use, shares.full_use), prices(usd_per_1k.at_load, shares.at_load)
@@ -311,9 +311,7 @@ def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
         return "cheaper or equal at every load"
     if found.stays is not None:
         return None
-    each, others = (
-        rounded_usd(cost.REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request)
-    )
+    each, others = (rounded_usd(tco.REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request))
     at_scale = f"with every server or instance full at the peak, {one.name} costs {each} per 1,000 requests, {other.name} {others}"
     if found.first is None:
         return f"never cheaper: {at_scale}"

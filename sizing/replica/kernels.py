@@ -18,9 +18,9 @@ from sizing.model.attention import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.replica import experts, surfaces
+from sizing.replica.kernel_rows import Choice, KernelRows
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
-from sizing.replica.rows import Choice, KernelRows
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings

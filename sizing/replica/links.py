@@ -14,7 +14,7 @@ import numpy as np
 
 from sizing.model.attention import Numeric
 from sizing.model.operations import Operation
-from sizing.replica.rows import KernelRows
+from sizing.replica.kernel_rows import KernelRows
 from sizing.specs.engine_time import FusedAllReduce
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import Assumptions, DispatchWay, Gpu

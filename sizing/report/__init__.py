@@ -9,7 +9,7 @@ Nothing here prints. The file of a command has these parts, in this order (`step
 5. `sections(record)` yields Facts, Prose, Table, Figure or Text. It reads the record and nothing else.
 6. `document` combines a record, its `sections` and its `rows`. `cli` passes it to `cli.output.write`.
 
-Code that several commands need is in `parts` (question, layouts, pools, assumptions, bands, limiting, memory ...). A command
+Code that several commands need is in `parts` (question, layouts, pools, assumptions, evidence, limits, memory ...). A command
 imports `parts` and `formats`, never another command; only the page does. If only separate pools, a picture or a simulation
 need a module, import it where it is used.
 """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sizing.formats.ci import Remark
 from sizing.formats.view import DIGITS, Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import money, number, percent, plural
-from sizing.launch.existing import COMMAND
+from sizing.launch.deployment import COMMAND
 from sizing.launch.findings import Checked
 from sizing.launch.terms import layout_of
 from sizing.report.parts import screen

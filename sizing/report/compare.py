@@ -42,10 +42,10 @@ from sizing.report.parts.layouts import (
     limited_statistics,
     with_fp8,
 )
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limits import limit_words
 from sizing.report.parts.memory import queue_of
-from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.pools import PoolShapes, shape_words
+from sizing.report.parts.prices import PriceOrder, price_order
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
     DemandInputs,

@@ -26,18 +26,17 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import number, plural, rounded_usd
-from sizing.planning.bill import Bill, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
+from sizing.planning.cost import Bill, Energy, Priced, situation_of_rate
 from sizing.planning.offers import BreakEven, CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, costs, evidence, ways
+from sizing.report.parts import assumptions, costs, evidence
 from sizing.report.parts.evidence import Evidence, Predicted, SureOf, is_to_measure, runs_of
 from sizing.report.parts.layouts import BesideAnswer, SizedLayout, at_usual_limits, beside, deployment
-from sizing.report.parts.limiting import suggested
+from sizing.report.parts.limits import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, not_replayed, replica_lines
-from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import (
     ASSUMED,
     DERIVED,
@@ -50,6 +49,7 @@ from sizing.report.parts.screen import (
     verdict,
     would_help,
 )
+from sizing.report.parts.sentences import line, said
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import WATTS_PER_KW
 
@@ -272,7 +272,7 @@ def sections(record: CostReport) -> Iterator[Section]:
         yield Facts((*labelled("Nearest", record.problems), *helps), NO_COST)
         return
     yield Facts(tuple(_answer(record)), _headline(record))
-    yield ways.table(record.options, "/options", crowded=True)
+    yield costs.table(record.options, "/options", crowded=True)
     replica = (each._replace(spare=2) for each in replica_lines(record.inputs.of_question))
     known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
     facts = [*_pays(record), *_load(record), *_at_full_use(record)]
@@ -289,9 +289,9 @@ def _pays(record: CostReport) -> Iterator[Line]:
     apis = {option.name for option in record.options if option.kind == "api"}
     asked = tuple(pair for pair in record.break_even if pair.one == own and pair.other in apis)
     others = tuple(pair for pair in record.break_even if pair not in asked)
-    yield from labelled("Pays", ways.paying(asked, record.options))
+    yield from labelled("Pays", costs.paying(asked, record.options))
     label = " " if asked else "Pays"
-    found = few(label, tuple(ways.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked)))
+    found = few(label, tuple(costs.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked)))
     first = 1 if asked else FIRST_PAIRS
     yield from (each._replace(spare=PAIR if at < first else ASSUMED - 1) for at, each in enumerate(found))
 
@@ -410,7 +410,7 @@ def figure(record: CostReport) -> Figure:
 
     def crossing(pair: BreakEven, load: float) -> Series:
         stays = pair.requests_per_day is not None
-        name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, ways.DIGITS)} a day"
+        name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, costs.DIGITS)} a day"
         return Series(name, over(pair.one, np.array([load])), hollow=not stays, look="points")
 
     i = record.inputs.of_question
@@ -419,7 +419,7 @@ def figure(record: CostReport) -> Figure:
         "US dollars a year",
         tuple(Series(name, over(name, np.geomspace(*span, POINTS)), look="line") for name in curves),
         guides=tuple(crossing(*each) for each in crossings),
-        limit=Tick(here, f"{ways.LOADS[record.load or 'mean_load'].removeprefix('the ')}: {number(here)} a day"),
+        limit=Tick(here, f"{costs.LOADS[record.load or 'mean_load'].removeprefix('the ')}: {number(here)} a day"),
         logarithmic="xy",
         title=f"{i.model}, {i.weight_precision.upper()} weights, ISL {i.isl:,}, OSL {i.osl:,}, on {_sized(record)[1]}, "
         f"{i.engine_title} {i.engine_version}",

@@ -14,7 +14,7 @@ from sizing.formats.words import milliseconds, number, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
-from sizing.report.parts import assumptions, evidence, layouts, repeat, screen
+from sizing.report.parts import assumptions, evidence, layouts, repeat_command, screen
 from sizing.report.parts.evidence import Evidence, SureOf, doubts, limited_latencies
 from sizing.report.parts.figures import (
     BatchJob,
@@ -33,9 +33,9 @@ from sizing.report.parts.figures import (
     users_of,
 )
 from sizing.report.parts.layouts import Alternative, BesideAnswer, Limited, RejectedLayout, SizedLayout, headline
-from sizing.report.parts.limiting import Limiting, limit_words, limiting, nearest, shortfall, unmet
+from sizing.report.parts.limits import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
-from sizing.report.parts.one_provider import PriceOrder, price_order
+from sizing.report.parts.prices import PriceOrder, price_order
 from sizing.report.parts.question import (
     Inputs,
     Replayed,
@@ -54,7 +54,7 @@ from sizing.specs.bands import ConfidentSize, ErrorBand
 
 if TYPE_CHECKING:  # loaded only for separate pools or a trace
     from sizing.answers.replay import BusiestMinute
-    from sizing.report.parts.disaggregated import Disaggregated
+    from sizing.report.parts.disaggregation import Disaggregated
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
@@ -161,22 +161,24 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         bands=evidence.bounds(predicted),
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
-        simulate_command=repeat.command(best, question),
+        simulate_command=repeat_command.command(best, question),
         prices=price_order(outcome.answers, question),
         usual_limits=layouts.beside(outcome.usual, question),
         with_fp8=layouts.beside(outcome.in_fp8, question),
     )
     if not explained:
         return served
-    from sizing.report.parts import explain  # loaded where asked for
+    from sizing.report.parts import derivations  # loaded where asked for
 
-    return served._replace(explanations=(*explain.of_answer(best, outcome, found), *evidence.explanations(predicted)))
+    return served._replace(
+        explanations=(*derivations.of_answer(best, outcome, found), *evidence.explanations(predicted))
+    )
 
 
 def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     """The record of separate pools. The answer from one pool for the same demand is the first of the alternatives."""
     from sizing.report.parts import pools
-    from sizing.report.parts.disaggregated import disaggregated
+    from sizing.report.parts.disaggregation import disaggregated
 
     whole, best, question = outcome.one_pool, outcome.answer, outcome.question
     asked = question.space.pools
@@ -295,9 +297,9 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
 def sections(record: Estimate) -> Iterator[Section]:
     """Yield the first screen: the answer, the separate pools where asked for, or the reason why it is infeasible."""
     if record.disaggregated is not None:
-        from sizing.report.parts import disaggregated
+        from sizing.report.parts import disaggregation
 
-        yield from disaggregated.sections(record.disaggregated, record.inputs)
+        yield from disaggregation.sections(record.disaggregated, record.inputs)
         yield Facts((*rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)), following(NEXT)))
         return
     yield answer(record)

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.lines import CurveLine
-from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
 from sizing.answers.measured import Measured
-from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
+from sizing.answers.measured_size import MEASURED_END, UNKNOWN_SHARE, UTILISATION, MeasuredSize, Short, Statistic
 from sizing.catalog.profiles import named_gpu
 from sizing.formats.page import (
     ABSENT,
@@ -38,11 +37,11 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
 from sizing.model.architecture import Layout
-from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
+from sizing.planning.measured import MeasuredFleet
 from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
-from sizing.report.parts import said, screen, ways
+from sizing.report.parts import costs, screen, sentences
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.layouts import headline
@@ -301,14 +300,14 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         lambda name, statistic: answer.latency.get(name, {}).get(statistic), inputs["limits"], binding=load.binds
     )
     yield screen.figures(stated, "measured", banded=False)
-    known = said.lines("measured.csv", load, deployment, inputs, **_said(inputs, deployment, load))
+    known = sentences.lines("measured.csv", load, deployment, inputs, **_said(inputs, deployment, load))
     yield Facts((*known, *(Line(source, " ") for source in answer.sources[:MOST_OTHERS])))
     if answer.alternatives:
         yield Table(COLUMNS, answer.alternatives, "/alternatives", "Other measured layouts")
     if answer.plan is not None:
         yield Facts(tuple(_plan(answer.plan)), "With reserves and growth")
     if answer.ways:
-        yield ways.table(answer.ways, "/ways")
+        yield costs.table(answer.ways, "/ways")
 
 
 def _plan(plan: MeasuredReserve) -> Iterator[Line]:

@@ -10,10 +10,10 @@ from sizing.answers.deployment import Resolved, warning_of
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
-from sizing.report.parts import evidence, explain, screen
+from sizing.report.parts import derivations, evidence, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
-from sizing.report.parts.said import line
+from sizing.report.parts.sentences import line
 from sizing.specs.bands import ErrorBand
 from sizing.specs.workload import GENERATE
 
@@ -62,7 +62,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
     Changes of a model on a `shared` card stand in the record of the card.
     """
     layout = layout_memory(resolved, sequences, shared=shared)
-    of_memory = explain.of_memory(layout.memory, resolved.replica)
+    of_memory = derivations.of_memory(layout.memory, resolved.replica)
     encoder = resolved.question.service.extras.encoder
     return filled(
         MemoryReport,

@@ -16,7 +16,7 @@ from sizing.formats.text import render
 from sizing.formats.view import Document, plain
 from sizing.launch.findings import Checked
 from sizing.model.memory import MemoryUse
-from sizing.planning.bill import Bill
+from sizing.planning.cost import Bill
 from sizing.planning.plan import Plan
 from sizing.question.question import Question, load_data
 from sizing.specs.errors import Fault, InputError
@@ -83,16 +83,18 @@ def shown(
     if isinstance(result, Runs) and scenario is not None:
         return _of("simulate", scenario, result)
     if isinstance(result, Plan):
-        from sizing.report import plan, plan_record
+        from sizing.report.plan import record as of_plan
+        from sizing.report.plan import sections as plan_sections
 
-        return Shown(plan.document(plan_record.record(result, title=None, is_fleet=False)))
+        return Shown(plan_sections.document(of_plan.record(result, title=None, is_fleet=False)))
     if isinstance(result, Bill):
         return _of("cost", result)
     if isinstance(result, Curve) and question is not None:
         from sizing.answers.lines import default_grid
-        from sizing.report.curve import record, sections
+        from sizing.report.curve import record as of_curve
+        from sizing.report.curve import sections as curve_sections
 
-        return Shown(sections.document(record.record(result, question, grid or default_grid(question))))
+        return Shown(curve_sections.document(of_curve.record(result, question, grid or default_grid(question))))
     if isinstance(result, MemoryUse) and question is not None:
         asked = deployment(question, load_data())
         if asked.memory != result._replace(max_model_len_that_fits=asked.memory.max_model_len_that_fits):

@@ -36,8 +36,8 @@ from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
-from sizing.report.parts.said import said
 from sizing.report.parts.screen import following, rests_on
+from sizing.report.parts.sentences import said
 from sizing.specs.errors import Fault, raise_any
 from sizing.specs.units import MILLI, TERA
 

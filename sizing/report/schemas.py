@@ -45,7 +45,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "import": (("report.imports", "Imported"),),
     "validate": (("report.validate", "ValidationReport"),),
     "calibrate": (("report.calibrate", "CalibrationReport"),),
-    "plan": (("report.plan_record", "PlanReport"),),
+    "plan": (("report.plan.record", "PlanReport"),),
     "cost": (("report.cost", "CostReport"),),
     "check": (("report.check", "CheckReport"),),
     "deploy": (("launch.deploy", "Written"),),

@@ -45,8 +45,8 @@ from sizing.report.parts.question import (
     limits_in_ms,
     replica_lines,
 )
-from sizing.report.parts.said import assumed, line
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
+from sizing.report.parts.sentences import assumed, line
 from sizing.report.parts.traffic import LengthInputs, LoadInputs, latencies
 from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
 from sizing.specs.units import MILLI

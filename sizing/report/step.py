@@ -26,8 +26,8 @@ from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
-from sizing.report.parts.said import line
 from sizing.report.parts.screen import following, rests_on
+from sizing.report.parts.sentences import line
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import GIGA, MEGA, MILLI
 

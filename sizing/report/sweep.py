@@ -27,7 +27,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limits import limit_words
 from sizing.report.parts.pools import limit_and_reason
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import inputs

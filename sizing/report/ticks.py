@@ -26,7 +26,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import percent, stated
-from sizing.report.parts.said import line
+from sizing.report.parts.sentences import line
 from sizing.report.parts.traffic import latencies
 
 NOTES = (

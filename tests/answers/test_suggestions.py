@@ -13,7 +13,7 @@ from sizing.answers.advice import LARGER_BUDGET
 from sizing.catalog.prices import PriceRule
 from sizing.catalog.profiles import load_gpu
 from sizing.formats.words import number_down
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.limits import unmet
 
 ASKED: dict[str, dict[str, Any]] = {
     "too tight": {"model": "llama-3.1-70b", "gpu": "l40s", "isl": 1000, "osl": 200, "rps": 4, "itl": "12ms"},

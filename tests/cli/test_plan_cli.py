@@ -323,7 +323,7 @@ def test_what_is_wrong_is_one_line(given: tuple[str, ...], capsys: pytest.Captur
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
     from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
     from sizing.formats.text import render
-    from sizing.report.plan import document
+    from sizing.report.plan.sections import document
 
     values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
     values |= {

@@ -16,7 +16,7 @@ from sizing.answers.check import Held
 from sizing.cli.check import ASKED_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
-from sizing.launch.existing import ONE_START
+from sizing.launch.deployment import ONE_START
 from sizing.launch.findings import _served
 from sizing.launch.identity import Filled
 from sizing.question.options import SET_OPTIONS, options_of

@@ -16,10 +16,10 @@ from sizing.answers.answer import Outcome
 from sizing.catalog import profiles
 from sizing.catalog.shelf import only
 from sizing.cli.main import run
-from sizing.launch.answered import Checkpoints, as_label
+from sizing.launch.answer import Checkpoints, as_label
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
-from sizing.launch.existing import existing
+from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled, gpu_of_label
 from sizing.launch.terms import dialect_of
 from sizing.specs.errors import InputError

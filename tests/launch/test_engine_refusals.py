@@ -8,7 +8,7 @@ import pytest
 from manifest_builders import IMAGE, MODEL, faults, only, written
 
 from sizing.launch.check import check
-from sizing.launch.existing import existing
+from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled
 
 SERVE = f"vllm serve {MODEL} "

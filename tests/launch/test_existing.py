@@ -8,7 +8,7 @@ import pytest
 from manifest_builders import KINDS, MODEL, faults, only, written
 
 from sizing.launch.check import check
-from sizing.launch.existing import existing
+from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled
 from sizing.launch.terms import layout_of
 from sizing.specs.errors import InputError

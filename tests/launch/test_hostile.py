@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
-from sizing.launch.existing import existing
+from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled
 from sizing.launch.shell import script
 from sizing.specs.errors import InputError

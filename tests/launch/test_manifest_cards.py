@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from manifest_builders import IMAGE, MODEL, NODE, faults, only, written
 
-from sizing.launch.existing import existing
+from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 

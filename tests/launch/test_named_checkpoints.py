@@ -8,7 +8,7 @@ import pytest
 
 import sizing
 from sizing.cli.main import run
-from sizing.launch.answered import Checkpoints, at_rank
+from sizing.launch.answer import Checkpoints, at_rank
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.identity import Filled

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from manifest_builders import IMAGE, MODEL, faults, only, written
 
+from sizing.launch.deployment import existing
 from sizing.launch.documents import entries
-from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
 from sizing.launch.manifests import OF_COMPOSE, ONE_REPLICA
 from sizing.launch.script_text import with_variables

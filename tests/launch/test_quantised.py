@@ -6,7 +6,7 @@ import pytest
 
 import sizing
 from sizing.launch.deploy import deploy
-from sizing.launch.existing import Existing, existing
+from sizing.launch.deployment import Existing, existing
 from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from manifest_builders import faults, only, written
 
-from sizing.launch.existing import Existing, existing
+from sizing.launch.deployment import Existing, existing
 from sizing.launch.identity import Filled
 
 ON_ONE = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")

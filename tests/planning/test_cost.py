@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from sizing.answers.estimate import estimate
 from sizing.catalog import prices, profiles, servers
-from sizing.planning import break_even, cost
-from sizing.planning.bill import Ways
-from sizing.planning.bill import cost as bill_of
+from sizing.planning import break_even, tco
 from sizing.planning.break_even import CostCurve, crossing, payback_months
-from sizing.planning.cost import OwnServer
+from sizing.planning.cost import Ways, cost
 from sizing.planning.offers import ApiPrices, BreakEven, api, compared, own, rented
+from sizing.planning.tco import OwnServer
 from sizing.planning.usage import ByLoad, Usage
 from sizing.question.ask import ask
-from sizing.report.parts.ways import when_cheaper
+from sizing.report.parts.costs import when_cheaper
 from sizing.specs import units
 from sizing.specs.errors import InputError
 
@@ -74,34 +73,34 @@ def own_file(folder: Path, text: str = OWN_FILE) -> servers.CompleteServer:
 
 def test_capital_recovery_factor() -> None:
     # 0.08 * 1.08^4 / (1.08^4 - 1) = 0.08 * 1.36048896 / 0.36048896 = 0.301921; without interest 1/4
-    assert cost.capital_recovery_factor(0.08, 4) == pytest.approx(0.301921, abs=5e-7)
-    assert cost.capital_recovery_factor(0, 4) == 0.25
-    assert cost.capital_recovery_factor(1e-12, 4) == pytest.approx(0.25, rel=1e-9)
+    assert tco.capital_recovery_factor(0.08, 4) == pytest.approx(0.301921, abs=5e-7)
+    assert tco.capital_recovery_factor(0, 4) == 0.25
+    assert tco.capital_recovery_factor(1e-12, 4) == pytest.approx(0.25, rel=1e-9)
 
 
 def test_a_residual_value_bears_interest_and_is_not_paid_off() -> None:
     # straight line: (100 - 20)/4 = 20; at 8 %: 0.301921 * 80 + 0.08 * 20 = 25.7537
-    assert cost.capital_usd_per_year(100, 20, 0, 4) == pytest.approx(20)
-    assert cost.capital_usd_per_year(100, 20, 0.08, 4) == pytest.approx(25.7537, abs=1e-4)
+    assert tco.capital_usd_per_year(100, 20, 0, 4) == pytest.approx(20)
+    assert tco.capital_usd_per_year(100, 20, 0.08, 4) == pytest.approx(25.7537, abs=1e-4)
 
 
 def test_the_worked_server_costs_119_000_a_year() -> None:
     # 320,000/4 + 3,000 + 8 * 4,500
-    assert cost.server_year(EXAMPLE, 1.0).total == pytest.approx(119_000)
-    assert 200 / 41.6 * cost.server_year(EXAMPLE, 1.0).total == pytest.approx(572_115, abs=0.5)
+    assert tco.server_year(EXAMPLE, 1.0).total == pytest.approx(119_000)
+    assert 200 / 41.6 * tco.server_year(EXAMPLE, 1.0).total == pytest.approx(572_115, abs=0.5)
 
 
 def test_power_grows_from_its_idle_share_with_the_load() -> None:
     # 10.2 kW * (0.3 + 0.7 * 0.5) = 6.63 kW at half load; * 1.3 * 0.12 * 8,760 h = 9,060
     paid = EXAMPLE._replace(usd_per_kwh=0.12)
-    assert cost.power_w(10_200, 0.3, 0.5) == pytest.approx(6_630)
-    assert cost.server_year(paid, 0.5).power == pytest.approx(9_060.3, abs=0.1)
-    assert cost.server_year(paid, 0.0).power == pytest.approx(0.3 * cost.server_year(paid, 1.0).power)
+    assert tco.power_w(10_200, 0.3, 0.5) == pytest.approx(6_630)
+    assert tco.server_year(paid, 0.5).power == pytest.approx(9_060.3, abs=0.1)
+    assert tco.server_year(paid, 0.0).power == pytest.approx(0.3 * tco.server_year(paid, 1.0).power)
 
 
 def test_network_and_staff_are_shares() -> None:
     # network 10 % of 320,000 over 4 years; a twentieth of $150,000
-    year = cost.server_year(EXAMPLE._replace(network_share=0.1, staff_share=0.05, staff_usd_per_year=150_000), 1.0)
+    year = tco.server_year(EXAMPLE._replace(network_share=0.1, staff_share=0.05, staff_usd_per_year=150_000), 1.0)
     assert (year.network, year.staff) == (pytest.approx(8_000), pytest.approx(7_500))
     assert year.running == pytest.approx(3_000 + 36_000 + 7_500)
 
@@ -115,16 +114,16 @@ def test_network_and_staff_are_shares() -> None:
     ],
 )
 def test_cost_per_1k_requests(usd: float, rate: float, expected: float) -> None:
-    assert cost.usd_per_1k_requests(usd, rate) == pytest.approx(expected, rel=1e-4)
+    assert tco.usd_per_1k_requests(usd, rate) == pytest.approx(expected, rel=1e-4)
 
 
 def test_what_is_served_while_down_is_nothing() -> None:
-    assert cost.usd_per_1k_requests(119_000, 41.6, 0.5) == pytest.approx(2 * cost.usd_per_1k_requests(119_000, 41.6))
+    assert tco.usd_per_1k_requests(119_000, 41.6, 0.5) == pytest.approx(2 * tco.usd_per_1k_requests(119_000, 41.6))
 
 
 def test_the_split_by_price_ratio() -> None:
     # 90.708 / (2000 + 3 * 200) = 0.034888; times 3
-    found = cost.split_by_ratio(0.090708, 2000, 200, 3)
+    found = tco.split_by_ratio(0.090708, 2000, 200, 3)
     assert found.input == pytest.approx(0.034888, abs=1e-6)
     assert found.output == pytest.approx(0.104663, abs=2e-6)
     assert found.total == pytest.approx(90.708 / 2200)
@@ -136,13 +135,13 @@ def test_the_split_by_price_ratio() -> None:
     ratio=st.floats(0, 1000),
 )  # fmt: skip
 def test_a_split_charges_the_whole_cost(usd: float, isl: int, osl: int, by: float, ratio: float) -> None:
-    for found in (cost.split_by_time(usd, isl, osl, by), cost.split_by_ratio(usd, isl, osl, ratio)):
+    for found in (tco.split_by_time(usd, isl, osl, by), tco.split_by_ratio(usd, isl, osl, ratio)):
         assert found.input * isl + found.output * osl == pytest.approx(1000 * usd)
         assert found.total * (isl + osl) == pytest.approx(1000 * usd)
 
 
 def test_an_api_by_the_token() -> None:
-    assert cost.api_usd_per_1k_requests(1.0, 3.0, 2000, 200) == pytest.approx(2.60)
+    assert tco.api_usd_per_1k_requests(1.0, 3.0, 2000, 200) == pytest.approx(2.60)
 
 
 def test_dollars_and_energy_per_million_tokens() -> None:
@@ -461,7 +460,7 @@ def test_renting_the_sized_answer_is_always_a_way_to_pay() -> None:
     asked = {"model": "llama-3.1-8b", "isl": 500, "osl": 100, "dau": 30_000, "gpu": ["h100-sxm", "mi300x"]}
     question = ask(**asked)
     api = ApiPrices(9.0, 9.0, "API", "as asked", "as asked")
-    bill = bill_of(question, Ways(own=(servers.load_server("hgx-h100"),), api=(api,)), simulated=False)
+    bill = cost(question, Ways(own=(servers.load_server("hgx-h100"),), api=(api,)), simulated=False)
     best = estimate(question, simulated=False).answer
     assert best is not None and best.usd_per_hour is not None
     rented = {

@@ -22,7 +22,7 @@ from sizing.planning.nodes import Fit
 from sizing.planning.provision import Contracts, contracts
 from sizing.planning.rules import ProvisionRules, of_times
 from sizing.planning.size import need_of, reserve_of, size_of
-from sizing.report.plan import outlasts
+from sizing.report.plan.sections import outlasts
 from sizing.specs.demand import Scaling, replicas_for
 from sizing.specs.gpu import Price
 

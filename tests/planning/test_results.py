@@ -7,7 +7,7 @@ import pickle
 import pytest
 from builders import ask, option, real_model
 
-from sizing.planning.bill import Ways, cost
+from sizing.planning.cost import Ways, cost
 from sizing.planning.offers import ApiPrices
 from sizing.planning.plan import plan
 from sizing.planning.provision import FleetWorkload

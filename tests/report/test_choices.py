@@ -15,7 +15,7 @@ from sizing.question.question import load_data
 from sizing.report.compare import CompareCandidate, raised
 from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.layouts import Alternative, instead, is_taken, other_types
-from sizing.report.parts.one_provider import AtProvider, PriceOrder, price_order
+from sizing.report.parts.prices import AtProvider, PriceOrder, price_order
 from sizing.specs.data import Advice
 
 RULES = shelf.only(Advice)

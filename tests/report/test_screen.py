@@ -18,7 +18,7 @@ from sizing.formats.words import milliseconds, number, percent, stated
 from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
-from sizing.report.parts.limiting import at_limit
+from sizing.report.parts.limits import at_limit
 from sizing.report.parts.question import LimitInMs, is_by_day, limits_in_words
 from sizing.report.parts.screen import (
     HABITS,

@@ -23,7 +23,7 @@ from sizing.formats.page import (
 from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
 from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse
-from sizing.report import cost, plan
+from sizing.report import cost
 from sizing.report import estimate as answers
 from sizing.report.compare import Compare, CompareCandidate, notes, raised, shape
 from sizing.report.estimate import Estimate
@@ -33,8 +33,9 @@ from sizing.report.page.record import Report
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.figures import a_month
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limits import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
+from sizing.report.plan.sections import sections as plan_sections
 from sizing.specs.bands import of_runs
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
@@ -55,7 +56,7 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield from _changes(report)
     yield from _comparison(report)
     if report.plan is not None:
-        shown = tuple(_shown(plan.sections(report.plan), "Sizes and latencies of the plan"))
+        shown = tuple(_shown(plan_sections(report.plan), "Sizes and latencies of the plan"))
         yield Chapter("plan", "Plan of capacity", shown, "Plan", "wide")
     if report.cost is not None:
         shown = tuple(_shown(cost.sections(report.cost), "Cost of each way to pay"))

@@ -10,13 +10,13 @@ from sizing.formats.sentences import rows, sentence, written
 from sizing.formats.view import Facts, Line, Prose
 from sizing.formats.words import plural, rounded_usd
 from sizing.report import estimate as answers
-from sizing.report import plan
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report
 from sizing.report.parts.figures import a_month
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limits import limit_words
 from sizing.report.parts.screen import PRICE
-from sizing.report.plan import reserve_words
+from sizing.report.plan.sections import reserve_words
+from sizing.report.plan.sections import sections as plan_sections
 
 FULL = 0.9  # share of a limit above which a figure is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
@@ -27,7 +27,7 @@ def verdict(report: Report) -> PageVerdict:
     """The decision in the words of the plan that is asked for, else of the estimate; of what is infeasible also the one change that helps."""
     d, estimate = report.decision, report.estimate
     planned = report.plan is not None and estimate.feasible
-    first = next(plan.sections(report.plan) if planned and report.plan else answers.sections(estimate))
+    first = next(plan_sections(report.plan) if planned and report.plan else answers.sections(estimate))
     shown = first.lines if isinstance(first, Facts) else ()
     lines = [line.text for line in shown[:1]]
     if d.change is not None:

@@ -20,7 +20,7 @@ from sizing.report.estimate import Estimate
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.pools import UNSERVED, limit_and_reason
-from sizing.report.plan_record import PlanReport
+from sizing.report.plan.record import PlanReport
 from sizing.specs.units import MONTHS_PER_YEAR, Statistics
 from sizing.specs.workload import LATENCIES
 

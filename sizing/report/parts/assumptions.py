@@ -14,7 +14,7 @@ from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, lowered_from
 from sizing.replica.step import every_operation
-from sizing.report.parts.said import assumed
+from sizing.report.parts.sentences import assumed
 from sizing.specs.gpu import Gpu
 from sizing.specs.units import GIGA, MICRO, TERA
 from sizing.specs.values import KIND_OF_EVIDENCE

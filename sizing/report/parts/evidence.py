@@ -17,7 +17,7 @@ from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import screen
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, LATENCY_QUANTITIES, WEIGHTS_GIB
-from sizing.report.parts.said import derived
+from sizing.report.parts.sentences import derived
 from sizing.specs.bands import (
     Band,
     BandMetric,

@@ -21,8 +21,8 @@ from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
-from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import dollars
+from sizing.report.parts.sentences import line, said
 from sizing.specs.data import Advice
 from sizing.specs.units import MILLI, kwh_per_million_tokens, usd_per_million_tokens
 from sizing.specs.workload import LATENCIES

@@ -15,7 +15,7 @@ from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, evidence
 from sizing.report.parts.evidence import Predicted
 from sizing.report.parts.figures import Latency, latency, load_figures, memory_of
-from sizing.report.parts.said import said
+from sizing.report.parts.sentences import said
 from sizing.specs.units import GIB, missing_gib
 
 

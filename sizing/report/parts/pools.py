@@ -9,8 +9,8 @@ from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
-from sizing.report.parts.limiting import at_limit, limit_words, unmet
-from sizing.report.parts.said import assumed, said
+from sizing.report.parts.limits import at_limit, limit_words, unmet
+from sizing.report.parts.sentences import assumed, said
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools

@@ -15,7 +15,7 @@ from sizing.question import demand as demands
 from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
-from sizing.report.parts.said import line, optimised_words, said
+from sizing.report.parts.sentences import line, optimised_words, said
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
 

@@ -15,7 +15,7 @@ from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
-from sizing.report.parts.said import asked_for
+from sizing.report.parts.sentences import asked_for
 from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 

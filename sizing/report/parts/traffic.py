@@ -12,7 +12,7 @@ from sizing.engine.requests import Lengths, Requests
 from sizing.formats.tables import csv_lines
 from sizing.formats.view import Mark, Series
 from sizing.formats.words import number
-from sizing.report.parts.said import said
+from sizing.report.parts.sentences import said
 
 if TYPE_CHECKING:  # a simulation in ticks loads no engine
     from sizing.engine.simulation import Traffic

@@ -28,9 +28,9 @@ from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions, evidence
 from sizing.report.parts.evidence import Evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
-from sizing.report.parts.limiting import suggested, unmet
+from sizing.report.parts.limits import suggested, unmet
 from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs, of_replica, of_service
-from sizing.report.parts.said import assumed
+from sizing.report.parts.sentences import assumed
 
 
 class WorkloadPlan(NamedTuple):

@@ -34,7 +34,6 @@ from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, not_replayed, replica_lines
-from sizing.report.parts.said import line, said
 from sizing.report.parts.screen import (
     SINGLE,
     few,
@@ -46,7 +45,8 @@ from sizing.report.parts.screen import (
     verdict,
     would_help,
 )
-from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
+from sizing.report.parts.sentences import line, said
+from sizing.report.plan.record import Move, PlanReport, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

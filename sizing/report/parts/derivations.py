@@ -12,7 +12,7 @@ from sizing.replica import curves as curves_of
 from sizing.replica.replica import Replica, cache_format
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures
-from sizing.report.parts.said import derived
+from sizing.report.parts.sentences import derived
 from sizing.specs.bands import EVEN
 from sizing.specs.units import MILLI
 
@@ -51,7 +51,7 @@ def of_memory(m: MemoryUse, replica: Replica) -> Iterator[Explanation]:
 
 
 def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
-    from sizing.report.parts.limiting import limit_words  # loads the search, which memory does without
+    from sizing.report.parts.limits import limit_words  # loads the search, which memory does without
 
     pool, binding = best.pool, limit_words(best.pool.capacity.binding)
     each = pool.capacity.amount

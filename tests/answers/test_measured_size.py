@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from places import DATA
 
-from sizing.answers.load_curve import LoadCurve, closed_loop, heaviest_measured, highest_rate, load_curve, open_loop
 from sizing.answers.measured import Filter, measured
+from sizing.answers.measured_size import LoadCurve, closed_loop, heaviest_measured, highest_rate, load_curve, open_loop
 from sizing.answers.points import LoadSample, point_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import simulate

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MeasuredSize
 from sizing.catalog.profiles import named_gpu
-from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
+from sizing.planning.cost import Ways, options_of_type, prices_of, split_of
 from sizing.planning.growth import Growing, GrownSize, growing
 from sizing.planning.nodes import Fit, UnreachableError
 from sizing.planning.offers import CostOption, api

@@ -10,8 +10,8 @@ from sizing.catalog.prices import providers_offers, typical_offer, usd_per_gpu_h
 from sizing.formats.view import Line
 from sizing.formats.words import money
 from sizing.question.question import Question
-from sizing.report.parts.said import line
 from sizing.report.parts.screen import DIM
+from sizing.report.parts.sentences import line
 
 MOST_NAMED = 3  # providers on a screen; JSON has them all
 

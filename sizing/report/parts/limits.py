@@ -13,8 +13,8 @@ from sizing.formats.words import duration, milliseconds, number, number_down, of
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.report.parts.said import said
 from sizing.report.parts.screen import MEASURE_FIRST, dollars, would_help
+from sizing.report.parts.sentences import said
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name

@@ -9,11 +9,11 @@ from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.view import Facts, Line, Section, filled, labelled
 from sizing.formats.words import milliseconds, number, of_limit, percent, plural
 from sizing.question.question import Question
-from sizing.report.parts import evidence, repeat, screen
+from sizing.report.parts import evidence, repeat_command, screen
 from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.figures import memory_of, statistics
 from sizing.report.parts.layouts import RejectedLayout, figures_by_name, headline, nodes, rejected
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limits import limit_words
 from sizing.report.parts.pools import (
     PoolFigures,
     TransferSummary,
@@ -33,7 +33,7 @@ from sizing.report.parts.question import (
     of_replica,
     replica_lines,
 )
-from sizing.report.parts.said import said
+from sizing.report.parts.sentences import said
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
@@ -123,7 +123,7 @@ def disaggregated(found: Outcome) -> Disaggregated:
         sizes_tried=found.tries or None,
         beats_aggregated=one is None or beats(best, one, question),
         why=_why(best, one, question),
-        simulate_command=repeat.command(best, question),
+        simulate_command=repeat_command.command(best, question),
         layouts=question.space.layouts,
     )
 

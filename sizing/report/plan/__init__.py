@@ -1,0 +1,1 @@
+"""`llmsize plan`: its record (`record`), and its sections, rows and picture (`sections`)."""
