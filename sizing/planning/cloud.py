@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul
 from typing import NamedTuple
 
 from sizing.planning.fleet import Tenant, rates_of, utilisation
@@ -11,23 +12,9 @@ from sizing.specs.demand import HOURS_OF_DAY, Scaling
 from sizing.specs.units import DAYS_PER_MONTH, GIB, GIGA, HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 
-class Delay(NamedTuple):
+def delays_s(weights_gb: float, rules: Scaling) -> tuple[float, float, float]:
     """Seconds until a new replica serves: node start, loading of weights (network or disk, the slower), engine start."""
-
-    node_start_s: float
-    load_s: float
-    engine_start_s: float
-
-    @property
-    def total_s(self) -> float:
-        """The sum of all parts."""
-        return self.node_start_s + self.load_s + self.engine_start_s
-
-
-def delay(weights_bytes: float, rules: Scaling) -> Delay:
-    """The start-up delay of a replica with `weights_bytes`."""
-    slower = min(rules.network_gb_per_s, rules.disk_gb_per_s)
-    return Delay(rules.node_start_s, weights_bytes / (slower * GIGA), rules.engine_start_s)
+    return rules.node_start_s, weights_gb / min(rules.network_gb_per_s, rules.disk_gb_per_s), rules.engine_start_s
 
 
 def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: float, delay_s: float) -> float:
@@ -167,22 +154,22 @@ def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
 def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Scaling) -> ScaleUp:
     """The start-up delay of a replica with the weights of all its GPUs."""
     chosen = answer.best.pool.replica
-    weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
-    late = delay(weights, scaling)
+    weights_gb = chosen.memory.weights_gib * GIB * chosen.layout.gpus / GIGA
+    late_s = delays_s(weights_gb, scaling)
     rates, risk = tenant.rates_per_s(fleet.hours), None
     if rates is not None and not tenant.need.in_flight:
-        risk = at_risk(rates, tenant.replicas(fleet.hours, fleet.rules), tenant.need.per_replica, late.total_s)
-    return ScaleUp(tenant.name, weights / GIGA, *late, late.total_s, risk)
+        risk = at_risk(rates, tenant.replicas(fleet.hours, fleet.rules), tenant.need.per_replica, sum(late_s))
+    return ScaleUp(tenant.name, weights_gb, *late_s, sum(late_s), risk)
 
 
 def _at_risk(fleet: Provision, ups: Sequence[ScaleUp]) -> float | None:
     """The share of all requests that exceed the running capacity; None where a workload states no rate."""
-    sums = rates_of(fleet.tenants, fleet.hours)
+    by_hour = rates_of(fleet.tenants, fleet.hours)
     risks = [up.share_of_requests_at_risk for up in ups if up.share_of_requests_at_risk is not None]
-    if sums is None or len(risks) < len(ups):
+    if by_hour is None or len(risks) < len(ups):
         return None
-    total = sum(map(sum, sums))
-    return sum(risk * sum(rates) for risk, rates in zip(risks, sums, strict=True)) / total if total else 0.0
+    rates = list(map(sum, by_hour))
+    return sum(map(mul, risks, rates)) / sum(rates) if any(rates) else 0.0
 
 
 def _mixes(fleet: Provision, by_type: Mapping[str, Sequence[int]], scaling: Scaling) -> Iterator[Mix]:
@@ -192,16 +179,10 @@ def _mixes(fleet: Provision, by_type: Mapping[str, Sequence[int]], scaling: Scal
         price = fleet.price(gpu_id)
         if gpu_type.usd_per_gpu_hour is None or price.usd_per_gpu_hour is None:
             continue
-        on_demand = (price.usd_per_gpu_hour, price.source or "")
-        if rented is None:
-            yield mix(gpu_type.name, gpus, contracts(gpu_type.gpu, on_demand, scaling), fleet.rules.spot_share)
-            continue
-        offer = rented.offer
-        found = mix(gpu_type.name, gpus, contracts(gpu_type.gpu, on_demand, scaling, offer), fleet.rules.spot_share)
-        unsure = () if rented.joined else ("that the GPUs of a replica come joined is not said",)
-        yield found._replace(
-            sources=(*found.sources, *unsure),
-            sku=offer.sku,
-            gpus_per_instance=offer.gpus,
-            peak_instances=max(rented.by_hour),
-        )
+        terms = contracts(gpu_type.gpu, (price.usd_per_gpu_hour, price.source or ""), scaling, rented and rented.offer)
+        found = mix(gpu_type.name, gpus, terms, fleet.rules.spot_share)
+        if rented is not None:
+            unsure = () if rented.joined else ("that the GPUs of a replica come joined is not said",)
+            found = found._replace(sources=(*found.sources, *unsure), sku=rented.offer.sku)
+            found = found._replace(gpus_per_instance=rented.offer.gpus, peak_instances=max(rented.by_hour))
+        yield found

@@ -207,9 +207,9 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         ways=ways,
         split=split,
         priced=tuple(priced),
-        left_out=tuple((_name(alone), fault) for alone, error in unpriced for fault in error.faults),
-        unowned=tuple((_name(alone), fault) for alone, error in unowned for fault in error.faults),
-        too_small=tuple((each.name, fault) for each, error in too_small for fault in error.faults),
+        left_out=_faults(unpriced),
+        unowned=_faults(unowned),
+        too_small=_faults([(each.question, error) for each, error in too_small]),
         deployed=tuple(deployed),
         options=tuple(options),
         break_even=tuple(compared(options)),
@@ -240,6 +240,10 @@ def _types(question: Question) -> tuple[GpuType, ...]:
 
 def _name(question: Question) -> str:
     return " + ".join(each.name for each in _types(question))
+
+
+def _faults(failed: Iterable[tuple[Question, InputError]]) -> tuple[tuple[str, Fault], ...]:
+    return tuple((_name(alone), fault) for alone, error in failed for fault in error.faults)
 
 
 def _prices(ways: Ways, question: Question) -> Prices:

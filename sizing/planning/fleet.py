@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from sizing.planning.nodes import fewest, of_replica, packed, up
@@ -84,7 +83,7 @@ class GpuPool(NamedTuple):
 
     def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
         """The whole servers or instances of `gpus_per_unit` GPUs that the replicas of each hour need."""
-        units = {hour: _nodes(hour, gpus_per_unit) for hour in set(self.held_by_hour)}
+        units = {hour: packed(hour, gpus_per_unit) for hour in set(self.held_by_hour)}
         return tuple(units[hour] for hour in self.held_by_hour)
 
 
@@ -96,16 +95,15 @@ def hours_of(tenants: Sequence[Tenant]) -> int:
 def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool, ...]:
     """The pools of a fleet: one for each separate workload, and one for each GPU type with shared workloads."""
     hours = hours_of(tenants)
-    shared: dict[str, list[Tenant]] = {}
-    groups: list[list[Tenant]] = []
-    for tenant in tenants:
-        if tenant.pool != SHARED:
-            groups.append([tenant])
-        elif tenant.gpu_id in shared:
-            shared[tenant.gpu_id].append(tenant)
-        else:
-            groups.append(shared.setdefault(tenant.gpu_id, [tenant]))
-    return tuple(_pool(group, hours, rules) for group in groups)
+    return tuple(_pool([tenants[index] for index in pool], hours, rules) for pool in pooled(tenants))
+
+
+def pooled(tenants: Sequence[Tenant]) -> Iterable[list[int]]:
+    """The workloads of each pool, by index."""
+    pools: dict[str | int, list[int]] = {}
+    for index, tenant in enumerate(tenants):
+        pools.setdefault(tenant.gpu_id if tenant.pool == SHARED else index, []).append(index)
+    return pools.values()
 
 
 def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPool:
@@ -123,7 +121,7 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
         pool=first.pool,
         workloads=tuple(tenant.name for tenant in tenants),
         gpus=max(gpus),
-        nodes=max(_nodes(hour, node) for hour in set(by_size)),
+        nodes=max(packed(hour, node) for hour in set(by_size)),
         gpus_per_node=node,
         gpus_sum_of_peaks=sum(tenant.size.gpus for tenant in tenants),
         gpus_by_hour=gpus,
@@ -154,13 +152,6 @@ def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tu
     return [*failures, largest(lambda reserve: reserve.maintenance)]
 
 
-def _nodes(replicas: Sequence[tuple[int, int]], gpus_per_node: int) -> int:
-    counts: Counter[int] = Counter()
-    for size, count in replicas:
-        counts[size] += count
-    return packed(counts, gpus_per_node)
-
-
 class Hour(NamedTuple):
     """One hour of the profile, with the replicas and GPUs that follow the load, including the reserve.
 
@@ -182,8 +173,7 @@ def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[
     count = hours_of(tenants)
     if all(tenant.hours == 1 for tenant in tenants):
         return ()
-    rates = rates_of(tenants, count)
-    sums = None if rates is None else list(map(sum, zip(*rates, strict=True)))
+    sums = sums_of(tenants, count)
     per_replica = tenants[0].need.per_replica if len(tenants) == 1 and sums is not None else None
     replicas = list(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True)))
     return tuple(
@@ -205,15 +195,21 @@ def rates_of(tenants: Sequence[Tenant], hours: int) -> list[tuple[float, ...]] |
     return known if len(known) == len(rates) else None
 
 
+def sums_of(tenants: Sequence[Tenant], hours: int) -> list[float] | None:
+    """Requests/s of all workloads together by hour, None where one states no rate."""
+    rates = rates_of(tenants, hours)
+    return None if rates is None else list(map(sum, zip(*rates, strict=True)))
+
+
 def peak_of_sums(tenants: Sequence[Tenant]) -> float | None:
     """Requests/s in the busiest hour of all workloads together; None where one states no rate.
 
     The allowance for chance is included only for a single workload.
     """
-    rates = rates_of(tenants, hours_of(tenants))
-    if rates is None:
+    sums = sums_of(tenants, hours_of(tenants))
+    if sums is None:
         return None
-    return tenants[0].need.demand if len(tenants) == 1 else max(map(sum, zip(*rates, strict=True)))
+    return tenants[0].need.demand if len(tenants) == 1 else max(sums)
 
 
 def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:

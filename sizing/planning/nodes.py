@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -43,11 +43,12 @@ class Fit(NamedTuple):
         return -(-replicas // self.replicas_per_node)
 
 
-def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
-    """The nodes for `replicas`, a count by GPUs of a replica; large replicas are placed first, on the fullest node."""
-    nodes, free = 0, Counter[int]()
-    for size in sorted(replicas, reverse=True):
-        count = replicas[size]
+def packed(held: Iterable[tuple[int, int]], gpus_per_node: int) -> int:
+    """The nodes for replicas, each size a pair of GPUs and count; large replicas are placed first, on the fullest node."""
+    nodes, free, replicas = 0, Counter[int](), Counter[int]()
+    for size, count in held:
+        replicas[size] += count
+    for size, count in sorted(replicas.items(), reverse=True):
         if size > gpus_per_node:
             nodes += count * -(-size // gpus_per_node)
             continue

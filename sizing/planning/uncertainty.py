@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sizing.catalog import shelf, traces
 from sizing.catalog.files import expanded
-from sizing.planning.fleet import SHARED, Tenant
+from sizing.planning.fleet import Tenant, pooled
 from sizing.planning.nodes import Fit
 from sizing.planning.provision import PlanAnswer, Provision
 from sizing.planning.rules import ProvisionRules
@@ -230,11 +230,7 @@ def _gpus(
     """The GPUs and $ per hour of every draw; workloads in a shared pool are summed hour by hour."""
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
-    pools: dict[str, list[int]] = {}
-    for index, uncertain in enumerate(fleet):
-        key = uncertain.tenant.gpu_id if uncertain.tenant.pool == SHARED else f"{index}"
-        pools.setdefault(key, []).append(index)
-    for members in pools.values():
+    for members in pooled([each.tenant for each in fleet]):
         fits = [fleet[i].tenant.need.fit for i in members]
         together = sum(
             np.tile(bases[i], hours // bases[i].shape[1]) * fit.gpus_per_replica

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
+from sizing.formats.words import joined
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.nodes import Fit, packed
 from sizing.planning.size import need_of
@@ -86,7 +87,7 @@ class Usage(NamedTuple):
         """How the replicas fit on nodes; the replicas of separate pools share nodes."""
         if not self.of_pools or self.gpus_per_replica <= gpus_per_node:
             return Fit(self.gpus_per_replica, gpus_per_node)
-        return Fit(packed(dict(self.of_pools), gpus_per_node) * gpus_per_node, gpus_per_node)
+        return Fit(packed(self.of_pools, gpus_per_node) * gpus_per_node, gpus_per_node)
 
     @property
     def mean_per_s(self) -> float | None:
@@ -117,35 +118,24 @@ class Usage(NamedTuple):
 
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
     """The usage of an answer; for users or requests in flight, `planning` decides whether the mean rate is known."""
-    if best.separate:
-        return _of_pools(best, question, planning, split)
-    each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
-    load = load_of(found, question.rules.headroom, each * best.pool.count)
-    service, replica = question.service, best.pool.replica
-    deployed = (replica.gpu_type.name, service.isl, service.osl, best.pool.count, replica.layout.gpus)
-    return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load, at_rest=at_rest_of(question))
+    replicas, sizes = math.gcd(*(pool.count for pool in best.pools)), Counter[int]()
+    for pool in best.pools if best.separate else ():
+        sizes[pool.replica.layout.gpus] += pool.count // replicas
+    each = best.most_requests_per_s / replicas if best.separate else full_use_per_replica(best, question)
+    load = load_of(found, question.rules.headroom, each * replicas)
+    names = joined(pool.replica.gpu_type.name for pool in best.pools)
+    deployed = (names, question.service.isl, question.service.osl, replicas, best.gpus // replicas)
+    shares = _shares_of_pools(best) if best.separate else _input_shares(best, load.per_s)
+    at_rest = 0 if question.target.offline else 1
+    return Usage(*deployed, each, split, shares, *load, at_rest=at_rest, of_pools=tuple(sizes.items()))
 
 
-def _of_pools(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
-    """The usage of separate pools. Input tokens bear the cost of the prefill pool, output tokens that of the decode pool."""
-    found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
-    load, times = (
-        load_of(found, question.rules.headroom, best.most_requests_per_s),
-        math.gcd(*(p.count for p in best.pools)),
-    )
-    sizes = Counter[int]()
-    for pool in best.pools:
-        sizes[pool.replica.layout.gpus] += pool.count // times
-    types, service = dict.fromkeys(pool.replica.gpu_type.name for pool in best.pools), question.service
+def _shares_of_pools(best: Answer) -> ByLoad:
+    """Input tokens bear the cost of the prefill pool, output tokens that of the decode pool."""
     usd = [pool.usd_per_hour for pool in best.pools]
     costs = [float(pool.gpus) for pool in best.pools] if None in usd else [each or 0.0 for each in usd]
-    share = costs[0] / sum(costs)
-    deployed = (" + ".join(types), service.isl, service.osl, times, best.gpus // times)
-    each = best.most_requests_per_s / times
-    return Usage(
-        *deployed, each, split, ByLoad(share, share), *load, at_rest=at_rest_of(question), of_pools=tuple(sizes.items())
-    )
+    return ByLoad(costs[0] / sum(costs), costs[0] / sum(costs))
 
 
 def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
@@ -170,11 +160,6 @@ def _hours_said(found: Demanded) -> str:
     active = math.ceil(found.habits.active_hours)
     idle = f", 1 replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
     return f"assumed: {found.habits.peak_hours} of {active} active hours at the peak, the rest even{idle}"
-
-
-def at_rest_of(question: Question) -> int:
-    """The replicas that wait for requests in an hour that has none."""
-    return 0 if question.target.offline else 1
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:
