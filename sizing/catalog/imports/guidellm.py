@@ -11,7 +11,17 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sizing.catalog.imports.run import BenchmarkRun, LatencyFigures, MalformedRunError, count, lines, number, part, text
+from sizing.catalog.imports.run import (
+    BenchmarkRun,
+    LatencyFigures,
+    MalformedRunError,
+    count,
+    lines,
+    number,
+    part,
+    stated,
+    text,
+)
 
 TOOL = "guidellm"
 CSV_PERCENTS = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)  # the order of its lists
@@ -40,17 +50,12 @@ def _run(benchmark: Mapping[str, Any]) -> BenchmarkRun:
     totals = part(benchmark, "request_totals") or part(benchmark, "scheduler_metrics", "requests_made")
     return BenchmarkRun(
         TOOL,
-        model=text(part(benchmark, "config", "backend"), "model") or text(part(benchmark, "worker"), "backend_model"),
-        isl=_mean(metrics, "prompt_token_count"),
-        osl=_mean(metrics, "output_token_count"),
+        **stated((TOOL,), benchmark),
         **_load(text(strategy, "type_", "kind"), strategy),
-        requests=count(totals, "successful"),
         failed=count(totals, "errored") or 0,
         ttft=_spread(metrics, "time_to_first_token_ms", 1.0),
         itl=_spread(metrics, "inter_token_latency_ms", 1.0),
         e2e=_spread(metrics, "request_latency", SECONDS),
-        req_per_s=_mean(metrics, "requests_per_second"),
-        output_tok_per_s=_mean(metrics, "output_tokens_per_second"),
     )
 
 
@@ -66,16 +71,8 @@ def _load(kind: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
     return {"rate_per_s": number(strategy, "rate"), **even}
 
 
-def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return part(metrics, name, "successful")
-
-
-def _mean(metrics: Mapping[str, Any], name: str) -> float | None:
-    return number(_successful(metrics, name), "mean")
-
-
 def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> LatencyFigures:
-    found = _successful(metrics, name)
+    found = part(metrics, name, "successful")
     listed = part(found, "percentiles")
     values = {_percent(key): value for key in listed if (value := number(listed, key)) is not None}
     return LatencyFigures(number(found, "mean"), values).scaled(in_ms)

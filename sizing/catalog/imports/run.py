@@ -10,8 +10,10 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,6 +183,41 @@ def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
     return LatencyFigures(float(np.mean(values_ms)), dict(zip(PERCENTS, map(float, found), strict=True)))
 
 
+class Key(NamedTuple):
+    """A row of keys.csv: where a file states a figure, by the paths of its spellings, and how it is read."""
+
+    field: str
+    kind: str
+    paths: tuple[str, ...]
+    percentiles: str = ""
+
+    def read(self, entry: Mapping[str, Any]) -> Any:
+        """The figure at the first path that has one. Raises MalformedRunError."""
+        found: Any = None
+        for *steps, key in (path.split(".") for path in self.paths):
+            of, percentiles = part(entry, *steps), self.percentiles
+            found = figures(of, key, percentiles, UNIT_MS[self.kind]) if percentiles else READ[self.kind](of, key)
+            if found not in (None, ""):
+                break
+        return found
+
+
+@cache
+def keys(table: str) -> tuple[Key, ...]:
+    """The rows of a table of keys.csv."""
+    with Path(__file__).with_name("keys.csv").open(encoding="utf-8", newline="") as rows:
+        return tuple(
+            Key(field, kind, tuple(paths.split(" | ")), percentiles)
+            for of, field, kind, paths, percentiles in csv.reader(rows)
+            if of == table
+        )
+
+
+def stated(tables: Iterable[str], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a run that an object states, by the rows of some tables of keys.csv. Raises MalformedRunError."""
+    return {key.field: key.read(entry) for table in tables for key in keys(table)}
+
+
 def number(entry: Mapping[str, Any], key: str) -> float | None:
     """The number at `key`; None if it is missing or null. Raises MalformedRunError unless it is finite and at least 0."""
     value = entry.get(key)
@@ -257,3 +294,11 @@ def positive(entry: Mapping[str, Any], key: str) -> float | None:
     if found == 0:
         raise MalformedRunError(f"{key} is 0")
     return found
+
+
+READ: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "text": text,
+    "number": number,
+    "count": count,
+    "rate": rate,
+}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.catalog.imports.run import PERCENTS, SHOWN, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
+from sizing.catalog.imports.run import PERCENTS, SHOWN, BenchmarkRun, LatencyFigures, MalformedRunError, keys, parsed
 from sizing.catalog.shelf import only
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
@@ -24,19 +24,12 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ENGINES = ("vllm", "sglang")
 PREFIXES = tuple(f"{name}:" for name in ENGINES)
 RANKS = ("engine", "dp_rank", "instance")  # labels of engines or ranks that count by themselves
-# Spellings of each metric, the best first. The gap between tokens is the mean per request if a version counts it, otherwise per
-# token.
-TTFT, E2E = ("time_to_first_token_seconds",), ("e2e_request_latency_seconds",)
-ITL = ("request_time_per_output_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds")
-PROMPTS, OUTPUTS = ("prompt_tokens_total", "prompt_tokens"), ("generation_tokens_total", "generation_tokens")
-REQUESTS = ("request_success_total", "num_requests_total", "request_success")
-RUNNING, WAITING = ("num_requests_running", "num_running_reqs"), ("num_requests_waiting", "num_queue_reqs")
-CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
-HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
-QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
-DRAFTS, DRAFTED = ("spec_decode_num_drafts_total",), ("spec_decode_num_draft_tokens_total",)
-ACCEPTED, PER_STEP = ("spec_decode_num_accepted_tokens_total",), ("spec_accept_length",)
-RATIOS = {*CACHE_USE, *PER_STEP}  # of an engine, the mean over its ranks; all others are sums
+# The gap between tokens is the mean per request if a version counts it, otherwise per token: its spellings have that order.
+METRICS = {key.field: key for key in keys("Prometheus")}
+RATIOS = {
+    path for key in METRICS.values() if key.kind == "ratio" for path in key.paths
+}  # averaged over ranks, others are summed
+GAUGES = RATIOS | {path for key in METRICS.values() if key.kind == "gauge" for path in key.paths}
 
 MOST_SCRAPES = 10_000  # of a file: a week, one a minute
 TIMES = "--seconds since the start of the engine, or between two scrapes"
@@ -65,9 +58,9 @@ class Scrape(NamedTuple):
     at_s: float | None
     ranks: int = 1
 
-    def first(self, names: Sequence[str]) -> float | None:
-        """The value of the first of `names` that the scrape has; None without one."""
-        return next((self.values[name] for name in names if name in self.values), None)
+    def first(self, metric: str) -> float | None:
+        """The value of a metric, by the first of its spellings that the scrape has; None without one."""
+        return next((self.values[name] for name in METRICS[metric].paths if name in self.values), None)
 
 
 def recognised(content: str) -> bool:
@@ -159,16 +152,15 @@ def _seconds(before: Scrape, after: Scrape, stated: float | None) -> float | Non
 
 def _between(before: Scrape, after: Scrape) -> Scrape:
     """The counts between two scrapes. Gauges are the mean of both."""
-    gauges = {*RUNNING, *WAITING, *CACHE_USE, *PER_STEP}
     values = {
-        name: (value + before.values.get(name, value)) / 2 if name in gauges else value - before.values.get(name, 0.0)
+        name: (value + before.values.get(name, value)) / 2 if name in GAUGES else value - before.values.get(name, 0.0)
         for name, value in after.values.items()
     }
     buckets = {
         name: {bound: count - before.buckets.get(name, {}).get(bound, 0.0) for bound, count in of.items()}
         for name, of in after.buckets.items()
     }
-    counters = [name for name in values.keys() - gauges if name.endswith(("_total", "_count", "_sum"))]
+    counters = [name for name in values.keys() - GAUGES if name.endswith(("_total", "_count", "_sum"))]
     fell = any(values[name] < 0 for name in counters)
     if (before.engine, before.model) != (after.engine, after.model) or fell:
         raise MalformedRunError(f"does not follow {before.file}: its counters are lower, or of another service")
@@ -176,20 +168,20 @@ def _between(before: Scrape, after: Scrape) -> Scrape:
 
 
 def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
-    e2e, ttft = _spread(found, E2E), _spread(found, TTFT)
-    requests = found.values.get(f"{E2E[0]}_count") or found.first(REQUESTS)
+    e2e, ttft = _spread(found, "e2e"), _spread(found, "ttft")
+    requests = found.values.get(f"{METRICS['e2e'].paths[0]}_count") or found.first("requests")
     if not requests:
         raise MalformedRunError(f"no request was served {when}")
     tokens = (_tokens(found, kind) for kind in ("prompt", "generation"))
     isl, osl = (None if total is None else total / requests for total in tokens)
     per_s = _served_per_s(found, e2e.mean, requests, seconds)
     notes = [f"a running service {when}, {requests:,.0f} requests", _as_taken(found)]
-    hits, queries = found.first(HITS), found.first(QUERIES)
-    steps, drafted, accepted = (found.first(names) for names in (DRAFTS, DRAFTED, ACCEPTED))
-    if f"{ITL[0]}_count" not in found.values:
+    hits, queries = found.first("hits"), found.first("queries")
+    steps, drafted, accepted = map(found.first, ("drafts", "drafted", "accepted"))
+    if f"{METRICS['itl'].paths[0]}_count" not in found.values:
         notes.append("ITL is the mean of all gaps between tokens, long answers count more")
-    taken = (found.first(RUNNING) or 0.0) + (found.first(WAITING) or 0.0)
-    if seconds is not None and e2e.mean and found.first(RUNNING) is not None:
+    taken = (found.first("running") or 0.0) + (found.first("waiting") or 0.0)
+    if seconds is not None and e2e.mean and found.first("running") is not None:
         in_flight = per_s * e2e.mean * MILLI
         if in_flight > only(Conventions).agreement.clients_over_in_flight[1] * max(1.0, taken):
             as_taken = f"{taken:,.0f} as it was taken: look at --seconds"
@@ -206,9 +198,9 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         rate_per_s=per_s,
         prefix_hit=min(1.0, hits / queries) if hits and queries else None,
         drafted=round(drafted / steps) if drafted and steps else None,
-        tokens_per_step=1 + (accepted or 0.0) / steps if steps else found.first(PER_STEP),
+        tokens_per_step=1 + (accepted or 0.0) / steps if steps else found.first("per step"),
         ttft=ttft,
-        itl=_spread(found, ITL),
+        itl=_spread(found, "itl"),
         e2e=e2e,
         req_per_s=per_s,
         output_tok_per_s=None if osl is None else per_s * osl,
@@ -218,10 +210,10 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
 
 def _as_taken(found: Scrape) -> str:
     """The gauges of a scrape in words: requests that ran and waited, and the share of the cache in use."""
-    gauges = {"running": found.first(RUNNING), "waiting": found.first(WAITING)}
+    gauges = {state: found.first(state) for state in ("running", "waiting")}
     known = [f"{value:,.0f} {state}" for state, value in gauges.items() if value is not None]
     absent = [state for state, value in gauges.items() if value is None]
-    cache = found.first(CACHE_USE)
+    cache = found.first("cache use")
     used = [f"{cache:.0%} of the cache in use"] if cache is not None and cache <= 1 else []
     unknown = [f"not known how many requests were {' and '.join(absent)}"] if absent else []
     taken = f"{' and '.join(known)} as it was taken" if known else ""
@@ -235,7 +227,7 @@ def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds:
     """
     if seconds is not None:
         return requests / seconds
-    running, waiting = found.first(RUNNING), found.first(WAITING)
+    running, waiting = found.first("running"), found.first("waiting")
     if not running or waiting is None or not e2e_ms:
         raise MalformedRunError("does not say over which time it counts, nor what is in flight", TIMES)
     return (running + waiting) / (e2e_ms * MILLI)
@@ -244,12 +236,12 @@ def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds:
 def _tokens(found: Scrape, kind: str) -> float | None:
     """Tokens of completed requests; if the engine does not count these, tokens of all requests."""
     of_ended = found.values.get(f"request_{kind}_tokens_sum")
-    return of_ended if of_ended is not None else found.first(PROMPTS if kind == "prompt" else OUTPUTS)
+    return of_ended if of_ended is not None else found.first(f"{kind} tokens")
 
 
-def _spread(found: Scrape, names: Iterable[str]) -> LatencyFigures:
+def _spread(found: Scrape, metric: str) -> LatencyFigures:
     """Mean and percentiles in ms of a histogram in seconds. Percentiles beyond its last bound are unknown."""
-    for name in names:
+    for name in METRICS[metric].paths:
         count, total = found.values.get(f"{name}_count"), found.values.get(f"{name}_sum")
         if count and total is not None:
             return LatencyFigures(total / count / MILLI, _percentiles(found.buckets.get(name, {})))

@@ -18,17 +18,18 @@ from sizing.catalog.imports.run import (
     LatencyFigures,
     MalformedRunError,
     count,
-    figures,
     number,
     part,
     positive,
     rate,
     same_tokens,
     spread_of,
+    stated,
     text,
 )
 from sizing.catalog.measured import LATENCY_MS
 from sizing.specs.units import MILLI
+from sizing.specs.workload import LATENCIES
 
 # Engines by the name of the client's backend. `openai` and similar backends work with any server.
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
@@ -42,20 +43,13 @@ COUNTED_GPUS = re.compile(r"^(?:(\d{1,4})\s*x\s*)?(.+)$")
 MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
 
-class FlatKeys(NamedTuple):
-    """How a script spells its statistics: `{stat}_{metric}{suffix}`, each in units of `in_ms` milliseconds."""
-
-    tool: str
-    ttft: str
-    itl: str
-    e2e: str
-    suffix: str
-    in_ms: float
-
-
-VLLM = FlatKeys("vllm bench serve", "ttft", "tpot", "e2el", "_ms", 1.0)
-SGLANG = FlatKeys("sglang bench_serving", "ttft", "tpot", "e2e_latency", "_ms", 1.0)
-IN_SECONDS = FlatKeys("InferenceMAX", "ttft", "tpot", "e2el", "", 1e3)
+VLLM, SGLANG, IN_SECONDS, LLMPERF = (
+    "vllm bench serve",
+    "sglang bench_serving",
+    "InferenceMAX",
+    "LLMPerf",
+)  # tables of keys
+SERVING, AGGREGATE = "serving script", "aggregate"
 
 
 def recognised(entry: Mapping[str, Any]) -> bool:
@@ -80,19 +74,13 @@ def _is_llmperf(entry: Mapping[str, Any]) -> bool:
     return "num_concurrent_requests" in entry and any(key.startswith("results_") for key in entry)
 
 
-def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> LatencyFigures:
-    """The statistics of a metric, in ms."""
-    name = f"{metric}{keys.suffix}"
-    return figures(entry, f"mean_{name}", rf"(?:p(\d+(?:\.\d+)?)|median)_{name}", keys.in_ms)
-
-
 def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     if not any(key.endswith("_ms") for key in entry):
-        keys = IN_SECONDS
+        tool = IN_SECONDS
     else:
-        keys = SGLANG if "dataset_name" in entry or any("e2e_latency" in key for key in entry) else VLLM
-    completed = count(entry, "completed")
-    duration_s = number(entry, "duration")
+        tool = SGLANG if "dataset_name" in entry or any("e2e_latency" in key for key in entry) else VLLM
+    found = stated((SERVING, tool), entry)
+    completed, duration_s = found["requests"], found["duration_s"]
     requests_per_s = number(entry, "request_throughput")
     if requests_per_s is None and completed and duration_s:
         requests_per_s = completed / duration_s
@@ -101,37 +89,27 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         raise MalformedRunError(rose, "runs at one rate, or of a number of clients")
     server = part(entry, "server_info")
     gpus, gpu = _gpus(entry)
-    ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
     if (detailed := _detailed(entry)) is not None:
-        ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
+        found |= {name: _joined(found[name], each) for name, each in zip(LATENCIES, detailed, strict=True)}
     notes = [PREFIXES_KEPT] if server.get("disable_radix_cache") is False else []
     is_pool = text(server, "disaggregation_mode") in POOLS
     return BenchmarkRun(
-        keys.tool,
-        model=text(entry, "model_id") or text(server, "model_path"),
+        tool,
+        **found,
         named_engine=ENGINES.get(text(entry, "backend").lower(), ""),
         engine=SERVED_BY if server else "",
-        engine_version=text(server, "version"),
         weight_precision=in_our_words(SERVED_BY, "weight_precision", text(server, "quantization")),
         kv_precision=in_our_words(SERVED_BY, "kv_precision", text(server, "kv_cache_dtype")),
         one_replica=is_pool,
         gpu=gpu,
         **_ranks(entry, server, gpus),
-        ep=count(server, "ep_size"),
         isl=_mean(entry, "total_input_tokens", completed),
         osl=_mean(entry, "total_output_tokens", completed),
         concurrency=_cap(entry),
-        rate_per_s=rate(entry, "request_rate"),
-        requests=completed,
-        duration_s=duration_s,
         failed=_failed(entry, completed),
         burstiness=positive(entry, "burstiness") or 1.0,
         **_drafts(entry),
-        ttft=ttft,
-        itl=itl,
-        e2e=e2e,
         req_per_s=requests_per_s,
-        output_tok_per_s=number(entry, "output_throughput"),
         notes=(*notes, *([SEPARATE] if is_pool else [])),
     )
 
@@ -240,34 +218,26 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
         if (count(entry, name) or 1) > 1:
             raise MalformedRunError(f"ran with context parallelism ({name} {entry[name]}), which rows cannot state")
     drafts = text(entry, "spec_decoding").lower()
-    tp, pp, ep = (count(entry, name) for name in ("tp", "pp", "ep"))
+    found, tp = stated((AGGREGATE, IN_SECONDS), entry), count(entry, "tp")
     attention_parallel = text(entry, "dp_attention").lower() == "true" or entry.get("dp_attention") is True
-    gpus = None if separate or tp is None else tp * (pp or 1)
+    gpus = None if separate or tp is None else tp * (found["pp"] or 1)
     lengths = _lengths(entry, separate=separate)
     notes += lengths.notes
     # Of separate pools, the file counts output tokens for each decode GPU.
     per_gpu, decoding = number(entry, "output_tput_per_gpu"), pools[1] if pooled else gpus
     tokens = None if decoding is None or per_gpu is None else per_gpu * decoding
     return BenchmarkRun(
-        "InferenceMAX",
-        model=text(entry, "model"),
+        IN_SECONDS,
+        **found,
         engine=ENGINES.get(text(entry, "framework").lower(), text(entry, "framework")),
-        gpu=text(entry, "hw"),
-        weight_precision=text(entry, "precision"),
         n_gpus=pooled if separate else gpus,
         one_replica=separate,
         # With attention data parallelism the script's `tp` counts the ranks.
         tp=1 if attention_parallel else tp,
-        pp=pp,
-        ep=ep,
         attention_dp=tp if attention_parallel else None,
         isl=lengths.isl,
         osl=lengths.osl,
-        concurrency=count(entry, "conc"),
         speculative="" if drafts == "none" else drafts,
-        ttft=_spread(entry, "ttft", IN_SECONDS),
-        itl=_spread(entry, "tpot", IN_SECONDS),
-        e2e=_spread(entry, "e2el", IN_SECONDS),
         req_per_s=tokens / lengths.osl if tokens is not None and lengths.osl else None,
         output_tok_per_s=tokens,
         notes=tuple(notes),
@@ -299,24 +269,12 @@ def _lengths(entry: Mapping[str, Any], *, separate: bool) -> MeanLengths:
 
 def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
     """A summary of LLMPerf. Its inter-token latency is E2E over tokens and includes the TTFT, so ITL is computed again."""
-
-    def spread(name: str) -> LatencyFigures:
-        return figures(entry, f"results_{name}_s_mean", rf"results_{name}_s_quantiles_p(\d+)", 1e3)
-
     per_minute = number(entry, "results_num_completed_requests_per_min")
-    failed = count(entry, "results_number_errors") or 0
     return BenchmarkRun(
-        "LLMPerf",
-        model=text(entry, "model"),
-        isl=number(entry, "results_number_input_tokens_mean"),
-        osl=number(entry, "results_number_output_tokens_mean"),
-        concurrency=count(entry, "num_concurrent_requests"),
-        requests=count(entry, "results_num_completed_requests"),
-        failed=failed,
+        LLMPERF,
+        **stated((LLMPERF,), entry),
+        failed=count(entry, "results_number_errors") or 0,
         client_counts=True,
-        ttft=spread("ttft"),
-        e2e=spread("end_to_end_latency"),
         req_per_s=None if per_minute is None else per_minute / 60,
-        output_tok_per_s=number(entry, "results_mean_output_throughput_token_per_s"),
         notes=("ITL computed anew: (E2E - TTFT) / (OSL - 1), as the tool's own contains the TTFT",),
     )
