@@ -20,6 +20,9 @@ from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gp
 from sizing.specs.kernels import Chips, ExpertKernel, MeasuredKernels, Surface, carried
 
 SHARES = ("ec", "eA", "eC")  # constants that are shares of the peak: of products, prefill and latent attention
+STARTS = ("L0",)  # constants of work outside the tensor cores, in tokens that these would multiply meanwhile
+# Constants of fused experts that only move values.
+MOVED = ("copy_us_per_input", "copy_us_per_width", "pair_us_per_input", "pair_us_per_width", "token_us_per_input")
 
 
 class Choice(NamedTuple):
@@ -134,18 +137,17 @@ class KernelRows:
         """A measured kernel adapted to this GPU: shares of another GPU are scaled by its work outside the tensor cores."""
         if row.gpu == self.card:
             return Choice(row, None)
-        sheet = self.gpu.datasheet.dense_tflops
+        sheet, memory = self.gpu.datasheet.dense_tflops, self.gpu.datasheet.memory
         weight = self.chips.weight_of_the_rest(self.card, sheet.bf16 or sheet.fp16)
         if isinstance(row, Surface):
             shares = {name: carried(share, weight) for name, share in row.constants.items() if name in SHARES}
-            return Choice(replace(row, constants={**row.constants, **shares}), row.gpu)
-        here = replace(
-            row,
-            compute=carried(row.compute, weight),
-            tile_rows=row.tile_rows * weight,
-            tile_depth=row.tile_depth * weight,
-        )
-        return Choice(here, row.gpu)
+            starts = {name: tokens * weight for name, tokens in row.constants.items() if name in STARTS}
+            return Choice(replace(row, constants={**row.constants, **shares, **starts}), row.gpu)
+        # Slow tensor cores hide what a long tile costs besides behind the products of others, as in tables of L40S (see `chips`).
+        here = {"tile_rows": row.tile_rows * weight, "tile_depth": row.tile_depth * weight * min(1.0, weight)}
+        slower = profiles.load_gpu(row.gpu).spec.datasheet.memory.bandwidth_gb_per_s / memory.bandwidth_gb_per_s
+        here |= {name: getattr(row, name) * slower for name in MOVED}
+        return Choice(replace(row, compute=carried(row.compute, weight), **here), row.gpu)
 
     @cached_property
     def card(self) -> str:

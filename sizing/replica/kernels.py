@@ -179,15 +179,14 @@ class Kernels:
         return fresh._rows.choices()
 
     def _chip(self, surface: Surface, precision: str, gain: float = 1.0) -> surfaces.Chip:
-        """The GPU constants for a surface: its own peaks, lowered to a clock that keeps within its own power limit."""
-        chips = self._rows.chips
-        if surface.gpu != self._rows.card:
-            gain = gain * min(1.0, self._power) ** only(MeasuredKernels).power.exponent
+        """The GPU constants for a surface: its own peaks, at a clock that keeps within its own power limit."""
+        chips, clock = self._rows.chips, self._clock(surface.gpu)
         return surfaces.Chip(
-            self._flops_per_s(precision) * MICRO * gain,
+            self._flops_per_s(precision) * MICRO * gain * min(1.0, clock),
             self._bytes_per_s * MICRO,
             chips.of.get(self._rows.card, chips.multiprocessors),
             chips.sustained,
+            max(1.0, clock),
         )
 
     def _drawn_bytes_per_s(self, share: float) -> float:
@@ -195,11 +194,14 @@ class Kernels:
         drawn = self._rows.chips.drawn_gb_per_s.get(self._rows.card)
         return self._bytes_per_s if drawn is None else min(self._bytes_per_s, drawn * GIGA / share)
 
-    @cached_property
-    def _power(self) -> float:
-        """Watts per FLOP relative to the reference GPU of this architecture."""
+    def _clock(self, measured_on: str) -> float:
+        """The clock that the power limit allows, over that of the GPU whose kernels are used: more watts per FLOP, a higher clock."""
+        if measured_on == self._rows.card:
+            return 1.0
         chips, sheet = self._rows.chips, self.gpu.datasheet
-        return sheet.tdp_w / (self.peak("bf16") / TERA) * chips.reference_tflops / chips.reference_w
+        watts_per_tflops = sheet.tdp_w / (self.peak("bf16") / TERA)
+        reference = chips.reference_w / chips.reference_tflops
+        return float((watts_per_tflops / reference) ** only(MeasuredKernels).power.exponent)
 
     # --- timing --------------------------------------------------------------------------------------------------
 
@@ -291,9 +293,7 @@ class Kernels:
         if routed is not None and measured is not None:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
             bandwidth = self._drawn_bytes_per_s(measured.memory)
-            # A GPU with more watts per FLOP than the measured one keeps a higher clock.
-            more = 1.0 if measured.gpu == self._rows.card else max(1.0, self._power)
-            sustained = min(1.0, self._rows.chips.sustained_experts * more ** only(MeasuredKernels).power.exponent)
+            sustained = min(1.0, self._rows.chips.sustained_experts * max(1.0, self._clock(measured.gpu)))
             if self.settings.expert_imbalance is None:
                 routed = experts.most_liked(routed)
             measured_s = experts.seconds(

@@ -35,12 +35,16 @@ LEAST = 1e-3  # least argument of a logarithm
 
 
 class Chip(NamedTuple):
-    """GPU constants: FLOP and bytes per microsecond at the peaks, multiprocessors, relative rate of long products."""
+    """GPU constants: FLOP and bytes per microsecond at the peaks, multiprocessors, relative rate of long products.
+
+    `clock` is the clock that its power limit allows over that of the measured GPU, at least 1: products then lose less of it.
+    """
 
     flops_per_us: float
     bytes_per_us: float
     multiprocessors: int
     sustained: float
+    clock: float = 1.0
 
 
 class Product(NamedTuple):
@@ -121,8 +125,10 @@ def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | Non
     padded = np.maximum(m, FEWEST_ROWS) + c["a"] * TILE / 2 * np.clip(m / TILE - 1, 0, 1)  # half a tile on average
     flops = 2 * padded * outputs * inputs
     waves = np.maximum(m / TILE, 1.0) * np.maximum(outputs / TILE, 1.0) / chip.multiprocessors
-    compute_us = flops / (chip.flops_per_us * c["ec"] * _kept_clock(of, flops, chip)) * _last_wave(waves, c["a"])
-    compute_us = sustained_us(compute_us * (1 + c["r"] / np.maximum(waves, 0.05)), chip.sustained)
+    clock = np.minimum(_kept_clock(of, flops, chip) * chip.clock, 1.0)
+    compute_us = flops / (chip.flops_per_us * c["ec"] * clock) * _last_wave(waves, c["a"])
+    sustained = min(chip.sustained * chip.clock, 1.0)
+    compute_us = sustained_us(compute_us * (1 + c["r"] / np.maximum(waves, 0.05)), sustained)
     filling = -np.expm1(-2 * waves / c["q"])  # few tiles do not fill the memory's bus
     memory_us = moved / (chip.bytes_per_us * c["em"] * filling)
     us = softly_largest(c["p"], compute_us, memory_us)
