@@ -144,7 +144,10 @@ class KernelRows:
             starts = {name: tokens * weight for name, tokens in row.constants.items() if name in STARTS}
             return Choice(replace(row, constants={**row.constants, **shares, **starts}), row.gpu)
         # Slow tensor cores hide what a long tile costs besides behind the products of others, as in tables of L40S (see `chips`).
-        here = {"tile_rows": row.tile_rows * weight, "tile_depth": row.tile_depth * weight * min(1.0, weight)}
+        here: dict[str, Any] = {
+            "tile_rows": row.tile_rows * weight,
+            "tile_depth": row.tile_depth * weight * min(1.0, weight),
+        }
         slower = profiles.load_gpu(row.gpu).spec.datasheet.memory.bandwidth_gb_per_s / memory.bandwidth_gb_per_s
         here |= {name: getattr(row, name) * slower for name in MOVED}
         return Choice(replace(row, compute=carried(row.compute, weight), **here), row.gpu)
