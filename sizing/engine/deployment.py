@@ -42,6 +42,7 @@ from sizing.replica.kernels import Kernels, corners
 from sizing.replica.step import MOST_TAKEN, corrected_s, gpu_seconds, launch_s
 from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, Correction
+from sizing.specs.engine import EngineSettings
 from sizing.specs.engine_time import FrontEnd
 from sizing.specs.frozen import Frozen
 from sizing.specs.model import Model
@@ -279,6 +280,12 @@ class StepClock(Frozen):
         return StepSeries(factor * (first_s + added_s), factor * growth_s, factor * floor_s)
 
 
+def filled_sizes(settings: EngineSettings, verified: int) -> tuple[int, ...]:
+    """Ascending sequences on a rank to which a decode step is filled up. The largest batch takes the place of sizes beyond it."""
+    sizes, most = settings.padded_batches, min(settings.max_num_seqs, settings.max_num_batched_tokens // verified)
+    return sizes if not sizes or sizes[-1] < most else (*sizes[: bisect_left(sizes, most)], most)
+
+
 def _at(table: list[float], at: float) -> float:
     """Value of a table over whole numbers, interpolated; the last two entries extend it."""
     index = min(int(at), len(table) - 2)
@@ -340,7 +347,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
         encoder_s=encoder_s(kernels),
         dp=layout.dp,
         shared_s=_table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
-        padded_batches=settings.padded_batches,
+        padded_batches=filled_sizes(settings, extras.verified),
         correction=kernels.correction,
     )
 

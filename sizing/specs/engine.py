@@ -421,7 +421,7 @@ class EngineSettings(Spec):
             }
             slower |= {"own_step_us": host.own_step_us + host.per_step_us, "own_sequence_us": host.sequence_us}
         graphs = {"cuda_graphs": GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0), "attention_workspace": None}
-        without = {**graphs, "full_decode_graph": False, "captured_prefill_tokens": 0}
+        without = {**graphs, "full_decode_graph": False, "captured_prefill_tokens": 0, "padded_batches": ()}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 
     def waiting(self, seconds: float, *, beside: bool) -> Self:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine.batch import DecodeBatch, Piece
-from sizing.engine.deployment import StepClock, windows_of
+from sizing.engine.deployment import StepClock, filled_sizes, windows_of
 from sizing.replica import step as exact
 
 TABLE_TOLERANCE = 0.005
@@ -185,3 +185,14 @@ def test_sums_advance_as_if_every_sequence_were_counted(
         left = [w - c for w in windows for c in contexts.values() if c < w]
         assert batch.steps_until_window_fills() == (min(left) if left else None)
         assert batch.to_come == sum(end - batch.step for _, _, end in batch.joined.values())
+
+
+@pytest.mark.parametrize(
+    ("slots", "tokens", "filled"),
+    [(1536, 2048, (512, 1024, 1536)), (1024, 8192, (512, 1024)), (9000, 1280, (512, 1024, 1280))],
+)
+def test_steps_are_filled_up_to_the_largest_batch_at_most(slots: int, tokens: int, filled: tuple[int, ...]) -> None:
+    settings = served("llama-3.1-8b", "tensorrt-llm:1.2.0", tp=1).kernels.settings
+    sizes = {"padded_batches": (512, 1024, 2048), "max_num_seqs": slots, "max_num_batched_tokens": tokens}
+    assert filled_sizes(settings.model_copy(update=sizes), 1) == filled
+    assert filled_sizes(settings, 1) == ()
