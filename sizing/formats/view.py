@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 N = TypeVar("N", bound=NamedTuple)
 
+ABSENT = object()  # in place of data that a source lacks
 USUAL, GAP = 80, "  "  # columns of a terminal; what stands between two columns of a table
 
 Shown = Literal["said", "always", "differs"]  # a column is shown if any row has a value, always, or if rows differ
@@ -250,28 +251,25 @@ def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: M
     )
 
 
+def value_of(name: str, sources: Iterable[object]) -> Any:
+    """The data of a name in the first of `sources` that has it: a mapping, or an object with attributes that are no functions.
+
+    Raises AttributeError where none has it.
+    """
+    for source in sources:
+        found = source.get(name, ABSENT) if isinstance(source, Mapping) else getattr(source, name, ABSENT)
+        if found is not ABSENT and not callable(found):
+            return found
+    raise AttributeError(f"{name}: no source has it")
+
+
 def filled(kind: type[N], *sources: object, **own: object) -> N:
     """A record of `kind`: each field comes from `own`, else from the first of `sources` with data of its name.
 
-    A source is an object with attributes, or a mapping by the names of fields.
-
     Only the field `schema` may fall back to its default. Raises AttributeError for any other field without a source.
     """
-
-    def value(name: str) -> object:
-        if name in own:
-            return own[name]
-        for source in sources:
-            if isinstance(source, Mapping):
-                if name in source:
-                    return source[name]
-            elif hasattr(source, name) and not callable(getattr(source, name)):
-                return getattr(source, name)
-        if name == "schema":
-            return kind._field_defaults[name]
-        raise AttributeError(f"{kind.__name__}.{name}: no source has it")
-
-    return kind._make(map(value, kind._fields))
+    last = {"schema": kind._field_defaults.get("schema", ABSENT)}
+    return kind._make(value_of(name, (own, *sources, last)) for name in kind._fields)
 
 
 # Fields whose record is replaced by its own fields wherever a record is written.

@@ -8,7 +8,8 @@ import re
 import pytest
 from places import ROOT
 
-from sizing.formats.sentences import sentence
+from sizing.formats.sentences import TOKENS, sentence
+from sizing.specs import optimisations
 
 PARTS = ROOT / "sizing" / "report" / "parts"
 FILES = {"assumptions.csv": "assumed", "explanations.csv": "derived", "sentences.csv": "line|said"}
@@ -20,6 +21,51 @@ IN_A_LOOP = ("capital", "network", "hosting", "power", "licence", "staff")  # pa
 def keys(file: str) -> list[str]:
     with (PARTS / file).open(encoding="utf-8", newline="") as lines:
         return [row["key"] for row in csv.DictReader(lines)]
+
+
+TEMPLATES = [
+    (f"{file.name}, {row.get('key')}", text)
+    for file in sorted((ROOT / "sizing" / "report").rglob("*.csv"))
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    for name, text in row.items()
+    if name not in ("key", "spare", "pointer", "form")
+]
+COUNTED = "GPU|token|sequence|request|replica|cache|draw|tick|byte|slot|image|pixel|run|group|node|stage|server|hour|user|row|chunk|measurement"
+UNSEEMLY = re.compile(
+    rf"  |\(\)|\( | \)| [,;:.]|[,;:][,;:]|\bNone\b|\bnan\b|\b1 (?:(?!by )[a-z]+ )?(?:{COUNTED})s\b(?!/)"
+)
+
+
+OPTIMISATIONS = {
+    "speculative": "Speculative",
+    "prefix": "Prefix",
+    "lora": "Lora",
+    "images": "Images",
+    "kv_offload": "KvOffload",
+}
+
+
+class Figures:
+    """A source that has every name, also on a path: the same figure, or None."""
+
+    def __init__(self, figure: int | None) -> None:
+        self.figure = figure
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in ("several", "many"):
+            return self.figure not in (None, 1)
+        return None if self.figure is None else Figure(self.figure)
+
+
+class Figure(int):
+    """A number that has itself under every name, so that a path through it ends at it."""
+
+    def __getattr__(self, name: str) -> Figure:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self
 
 
 @pytest.mark.parametrize(
@@ -41,6 +87,42 @@ def test_a_template_is_filled(template: str, figures: dict[str, object], said: s
 def test_a_figure_that_nothing_has_is_a_mistake() -> None:
     with pytest.raises(AttributeError, match="absent"):
         sentence("{absent}", (1, 2))
+
+
+def test_also_a_part_that_is_left_out_has_known_names() -> None:
+    with pytest.raises(AttributeError, match="absent"):
+        sentence("[{sure?}of {absent}]", sure=False)
+    with pytest.raises(AttributeError, match="absent"):
+        sentence("[{of.absent}]", of={"ms": 1})
+
+
+def test_counts_have_their_noun_in_its_number() -> None:
+    assert (
+        sentence("{n:*GPU}, {x:*token}, {y:.4g*request}", n=1234, x=1.0, y=0.5) == "1,234 GPUs, 1 token, 0.5 requests"
+    )
+
+
+def test_templates_have_whole_parts_and_no_other_braces() -> None:
+    for where, text in TEMPLATES:
+        depth = [
+            text[: found.end()].count("[") - text[: found.end()].count("]") for found in re.finditer(r"[][]", text)
+        ]
+        assert min(depth, default=0) >= 0, where
+        assert depth[-1:] in ([], [0]), where
+        assert not re.search("[{}]", TOKENS.sub("", text)), where
+
+
+@pytest.mark.parametrize("figure", [None, 0, 1, 2])
+def test_templates_read_well_whatever_is_left_out_and_however_few_there_are(figure: int | None) -> None:
+    filled = {where: sentence(text, Figures(figure)) for where, text in TEMPLATES}
+    assert {where: text for where, text in filled.items() if UNSEEMLY.search(text)} == {}
+
+
+def test_words_of_an_optimisation_have_the_names_of_its_fields() -> None:
+    known = {name: set(vars(optimisations)[kind].model_fields) for name, kind in OPTIMISATIONS.items()}
+    rows = dict(TEMPLATES)
+    asked = {name: {token[1] for token in TOKENS.finditer(rows[f"sentences.csv, with {name}"])} for name in known}
+    assert [name for name, found in asked.items() if found - known[name] - {None}] == []
 
 
 @pytest.mark.parametrize("file", FILES)

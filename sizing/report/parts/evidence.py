@@ -389,7 +389,10 @@ class SureOf(NamedTuple):
             shape = "" if found.layout_sure is None else f" (as {found.layout_sure})"
             if sure is not None and sure > self.gpus and self.usd_per_gpu_hour is not None:
                 shape += f", {money(self.usd_per_gpu_hour * sure)}/h,"
-            yield screen.sure(self.gpus, known, keeps, without, shape, first)
+            if sure is None and found.groups and found.why_not is None:  # of given GPUs the rate is sure
+                yield from screen.served(known, self.limited, None)
+            else:
+                yield screen.sure(self.gpus, known, keeps, without, shape, first)
             if found.surer is not None:
                 yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
         if limited is not None:

@@ -61,7 +61,7 @@ class PriceOrder(NamedTuple):
         near = turn is not None and turn.near
         turns = [each for each in all_ if each.cheaper_than(first)]
         stays = [each.provider for each in all_ if each not in turns]
-        own: dict[str, object] = {"provider": None}
+        own: dict[str, object] = dict.fromkeys(("provider", "more", "other", "usd", "usd_first"))
         for each in turns[:1]:
             other, usd = next(iter(each.usd_per_hour.items()))
             own = {"provider": each.provider, "more": len(turns) - 1 or None, "other": other, "usd": usd}

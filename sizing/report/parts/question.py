@@ -421,7 +421,7 @@ def other_reading(demand: DemandInputs) -> Iterator[str]:
 def people_words(demand: DemandInputs) -> str | None:
     """Write a demand of concurrent users or requests in flight; None for a rate."""
     if demand.concurrent_users is not None:
-        return said("users", demand)
+        return said("users", demand, several=demand.concurrent_users != 1)
     return None if demand.concurrency is None else said("in flight", demand)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sizing.formats.sentences import rows, sentence, value_of
+from sizing.formats.sentences import paths, rows, sentence, value_at
 from sizing.formats.view import Assumption, Explanation, Line
 
 SOLE = re.compile(r"\{([\w.]+)\}")  # a figure alone, which stays a number
@@ -21,7 +21,7 @@ def row(file: str, key: str) -> Mapping[str, str]:
 def assumed(key: str, *sources: object, **own: object) -> Assumption:
     """The assumption of a row of assumptions.csv."""
     found: dict[str, Any] = {
-        name: value_of(sole[1], sources, own) if (sole := SOLE.fullmatch(text)) else sentence(text, *sources, **own)
+        name: value_at(sole[1], own, *sources) if (sole := SOLE.fullmatch(text)) else sentence(text, *sources, **own)
         for name, text in row("assumptions.csv", key).items()
         if name != "key"
     }
@@ -65,4 +65,4 @@ def optimised_words(name: str, stated: Any) -> str:
     """Write an optimisation that is asked for; empty where it needs no words."""
     known = rows(Path(__file__).with_name("sentences.csv")).get(f"with {name}")
     figures = stated if isinstance(stated, dict) else {"value": stated}
-    return "" if known is None else sentence(known["text"], figures)
+    return "" if known is None else sentence(known["text"], dict.fromkeys(paths(known["text"])) | figures)

@@ -256,7 +256,8 @@ def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
     ordered = (chances[first], *(each for name, each in chances.items() if name != first))
     ways = [f"{_nines(chance, found.node_availability)} {where}" for chance, where in ordered]
     target = None if found.target is None else found.target * 100
-    yield line("available", found, name=record.fleet and found.workload, ways=ways, target_percent=target)
+    of = {"name": record.fleet and found.workload, "several": found.replicas_for_failures > 1}
+    yield line("available", found, ways=ways, target_percent=target, **of)
 
 
 def _nines(chance: float, node_availability: float) -> str:
