@@ -29,6 +29,7 @@ from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.model import Role
 from sizing.specs.values import OneFile, Sourced, Text
 
 # Sections with the language model of a multimodal config, and sections with the fields of one block.
@@ -59,7 +60,12 @@ class ConfigKeys(OneFile, Sourced):
 
     words: dict[str, Text]
     algorithms: dict[str, Text]
+    weight_only: tuple[Text, ...]
+    cache_algorithms: dict[str, Text]
+    expert_types: dict[str, str]
     methods: dict[str, Text]
+    roles: dict[Role | Literal["none"], Text]
+    outside: tuple[Text, ...]
     projections: dict[str, Text]
     layer_types: dict[str, Mixer]
     refused: dict[str, Text]

@@ -30,7 +30,6 @@ from sizing.specs.model import (
 
 # Every engine and toolkit leaves these in 16 bit unless a checkpoint states otherwise.
 ALWAYS_KEPT: frozenset[Role] = frozenset({"embedding", "lm_head", "norm", "router"})
-OUTSIDE = ("mtp", "visi", "visual", "mm_", "multi_modal", "audio", "patch_merge")
 MLP_ROLES: frozenset[Role] = frozenset({"dense_mlp", "expert", "shared_expert", "router"})
 LEAST_SHARE = 0.002  # smaller shares of a role's weights are not reported
 
@@ -134,7 +133,7 @@ def _others(by_role: Mapping[Role, Counter[str | None]], main: str | None, kept:
 def _cells(pattern: str, present: Sequence[Mapping[tuple[Role, str], int]]) -> Iterator[_Cell]:
     """The projections that a module's name or pattern covers."""
     name = _as_glob(pattern)
-    if any(word in name.lower() for word in OUTSIDE):
+    if any(word in name.lower() for word in only(ConfigKeys).outside):
         return
     match = _LAYER.search(name)
     index, tail = (match["index"], match["tail"] or "") if match else ("*", name)
@@ -165,19 +164,17 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
     last = name.rpartition(".")[2]
     if not name:
         return roles
-    if "norm" in name or "conv" in name or "indexer" in name or "bias" in last:
+    table = only(ConfigKeys).roles.items()
+    role = next((role for role, words in table if any(word in name for word in words.split())), None)
+    if role == "none" or "bias" in last:
         return frozenset()
-    if last in ("gate", "router") or "router" in name or name.endswith("shared_expert_gate"):
+    if last == "gate" or name.endswith("shared_expert_gate"):
         return roles & {"router"}
-    if "shared_expert" in name or "share_expert" in name:
-        return roles & {"shared_expert"}
-    if "expert" in name:
-        return roles & {"expert"}
-    if "attn" in name or "attention" in name:
-        return roles & {"attention"}
-    if "mixer" in name:
+    if "mixer" in name and role in (None, "dense_mlp"):
         return roles & {"attention"} or roles & MLP_ROLES
-    if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
+    if role is not None and role != "dense_mlp":
+        return roles & {role}
+    if role is not None:
         # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
         return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
     # A projection alone, such as `down_proj`, means every role that has it.
@@ -188,14 +185,11 @@ SECTIONS = ("quantization_config", "compression_config")
 
 
 MIXED = "MIXED_PRECISION"
-WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # products run at 16 bit
 EXPERT_MODULES = "*.mlp.experts.*"
-EXPERT_TYPES = {"fp4": "mxfp4", "fp8": None}  # None: like the other weights
 GENERAL_TARGETS = ("Linear",)
 SCALE_BITS = 16
 # bitsandbytes at 4 bits: weights of a block share a 32-bit scale; double quantisation makes it 8 bits, with one of 32 a block of scales.
 BNB_BLOCK, BNB_SCALE_BITS, BNB_DOUBLE_BITS, BNB_DOUBLE_BLOCK = 64, 32, 8, 256
-CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
 # (type, bits) of a compressed-tensors group. Four-bit floats differ by the size of the group that shares a scale.
 GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
@@ -308,11 +302,11 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
     """Yield modules with their own precision in the section, general ones first."""
-    experts = fields.text("expert_dtype")
-    if experts is not None and experts not in EXPERT_TYPES:
-        fields.fault("expert_dtype", f"unknown type {shown(experts)}", ", ".join(EXPERT_TYPES))
-    if EXPERT_TYPES.get(experts or ""):
-        yield EXPERT_MODULES, EXPERT_TYPES[experts or ""]
+    experts, known = fields.text("expert_dtype"), only(ConfigKeys).expert_types
+    if experts is not None and experts not in known:
+        fields.fault("expert_dtype", f"unknown type {shown(experts)}", ", ".join(known))
+    if own := known.get(experts or ""):
+        yield EXPERT_MODULES, own
     if section.stated("moe_quant_algo"):
         yield EXPERT_MODULES, _by_algorithm(section, "moe_quant_algo")
     if section.stated("config_groups") and section.text("quant_algo") in (None, MIXED):
@@ -339,7 +333,8 @@ def _is_weight_only(section: Fields, main: str | None) -> bool:
     """Whether the algorithm with weights in the precision `main` multiplies them at 16 bit."""
     layers = [_inner(section, "quantized_layers", name) for name in _names(section, "quantized_layers")]
     algorithms = {holder.text("quant_algo") for holder in (section, *layers) if holder is not None}
-    return any(name in WEIGHT_ONLY and only(ConfigKeys).algorithms[name] == main for name in algorithms if name)
+    words = only(ConfigKeys)
+    return any(name in words.weight_only and words.algorithms[name] == main for name in algorithms if name)
 
 
 def _is_general(targets: tuple[str, ...]) -> bool:
@@ -454,7 +449,7 @@ def _cache_precision(section: Fields) -> str | None:
     scheme = None if isinstance(section.value("kv_cache_scheme"), str) else section.section("kv_cache_scheme")
     if scheme is not None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))
-    named = section.text("kv_cache_quant_algo", "kv_cache_scheme")
-    if named is not None and named not in CACHE_ALGORITHMS:
-        section.fault("kv_cache_quant_algo", f"unknown algorithm {shown(named)}", ", ".join(CACHE_ALGORITHMS))
-    return CACHE_ALGORITHMS.get(named or "")
+    named, known = section.text("kv_cache_quant_algo", "kv_cache_scheme"), only(ConfigKeys).cache_algorithms
+    if named is not None and named not in known:
+        section.fault("kv_cache_quant_algo", f"unknown algorithm {shown(named)}", ", ".join(known))
+    return known.get(named or "")
