@@ -172,6 +172,14 @@ def test_the_changes_that_contributors_are_shown_add_what_they_say(tmp_path: Pat
     assert found["inputs"]["gpu"] == "Example 64GB" and found["inputs"]["memory_fraction"] == 0.95
 
 
+def test_contributors_are_sent_to_files_that_exist() -> None:
+    named = re.findall(r"`([\w./]+\.(?:py|csv|yaml|j2|txt|sh))[`:]", CONTRIBUTING.read_text(encoding="utf-8"))
+    folders = ("sizing", "hardware_profiles", "workloads", "tests")
+    files = [path.as_posix() for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    assert len(named) > 30
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
 def test_the_walk_of_an_estimate_names_functions_that_exist() -> None:
     walk = CONTRIBUTING.read_text(encoding="utf-8").partition("## One estimate")[2].partition("## To add")[0]
     named = re.findall(r"`([\w/]+\.py):(\w+)`", walk)
