@@ -201,8 +201,9 @@ def legible(value: float) -> float:
 def nearest_miss(outcome: Outcome) -> Refusal | None:
     """The refusal that came closest to an answer; None without refusals.
 
-    A layout that serves the demand as predicted, and is only not sure to, is the nearest. A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
-    any replica, the layout within the budget that lacks the least memory is returned.
+    A layout that serves the demand as predicted, and is only not sure to, is the nearest. A layout that fits and misses a limit
+    is nearer than a layout that does not fit. Where the GPU budget is too small for any replica, the layout within the budget
+    that lacks the least memory is returned.
     """
     nearest = min(outcome.refusals, key=_miss, default=None)
     if nearest is None or nearest.reason != "gpu_budget":

@@ -314,10 +314,12 @@ class Outcome(Frozen):
     `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.
     `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
 
-    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found, `usual` the answer at usual limits where none is set, `in_fp8` one of fewer GPUs; `suggestions` help where there is no answer.
-    `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome
-    without separate pools, for comparison, where all else is of separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
-    default) of similar published runs, and `sure` is what these runs say. `surer` is an answer whose sure size is cheaper.
+    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found, `usual`
+    the answer at usual limits where none is set, `in_fp8` one of fewer GPUs; `suggestions` help where there is no answer.
+    `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome without
+    separate pools, for comparison, where all else is of separate pools. `surely` is the deployment on the first answer's GPU type
+    that keeps the limits in the stated share (90 % by default) of similar published runs, and `sure` is what these runs say.
+    `surer` is an answer whose sure size is cheaper.
     """
 
     question: Question = field(repr=False)

@@ -239,9 +239,9 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points |
 def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
     """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
 
-    Each run's errors are taken at the demand, or without one at the rate that the answer serves: a slower run has more requests in flight at the same rate. 8 in 10 runs of groups
-    left out lie within a range. That of throughput is of the most within the limits, so that it ends below the demand exactly where fewer
-    than 9 in 10 runs keep the limits.
+    Each run's errors are taken at the demand, or without one at the rate that the answer serves: a slower run has more requests
+    in flight at the same rate. 8 in 10 runs of groups left out lie within a range. That of throughput is of the most within the
+    limits, so that it ends below the demand exactly where fewer than 9 in 10 runs keep the limits.
     """
     if question.target.amount is None and not question.target.offline:
         question = question.with_(requests_per_s=answer.requests_per_s)

@@ -104,8 +104,8 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     """Add all layouts on the answer's GPU type that cost less than the answer; `surer` stays within the question's reach.
 
-    These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a pipeline becomes the answer only if the
-    question asks for it, or if the GPU budget leaves no other choice.
+    These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a
+    pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
     if best is None or question.space.layouts != REACHES[0] or outcome.question.target.amount is None:

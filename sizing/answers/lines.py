@@ -409,8 +409,8 @@ def _bands(
 ) -> dict[str, ErrorBand]:
     """The error bands of a point, by the rule of `estimate` for its load as a demand; else those of its class.
 
-    `of_answer` are those of an answer. In a closed loop the band of the rate follows from that of the E2E. None with optimisations or for pooled models, which
-    published runs do not cover.
+    `of_answer` are those of an answer. In a closed loop the band of the rate follows from that of the E2E. None with
+    optimisations or for pooled models, which published runs do not cover.
     """
     if question.service.extras != NOTHING or question.service.model.pooled or found.requests_per_s is None:
         return {}

@@ -5,12 +5,12 @@ arrivals into Poisson arrivals at each replica. The replicas of separate pools a
 in nearly the same ratio. The steady state is measured, without the start and the end of the run. Headroom and the margin of a
 confidence raise the load of the simulation, and the limits stay as they are (`raised`).
 
-Where a short run ends near a limit, or its TTFT is not known to a tenth, a longer run decides. Where chance may still decide, runs with other arrivals are added
-until the result is significant, or there are enough requests; what chance still leaves open then does not hold. A request
-of few tokens has one of few ITLs, by the prompts that came between, so that its percentile jumps past any tolerance: only the
-test decides there. The test uses batch means of the share of requests beyond the
-limit, with the arrival rates of the batches as a control variate. The goal: of 100 confirmed answers, at most one misses a
-limit by more than 2 % in a run ten times as long. `tests/benchmarks/verified.py` measures this.
+Where a short run ends near a limit, or its TTFT is not known to a tenth, a longer run decides. Where chance may still decide,
+runs with other arrivals are added until the result is significant, or there are enough requests; what chance still leaves open
+then does not hold. A request of few tokens has one of few ITLs, by the prompts that came between, so that its percentile jumps
+past any tolerance: only the test decides there. The test uses batch means of the share of requests beyond the limit, with the
+arrival rates of the batches as a control variate. The goal: of 100 confirmed answers, at most one misses a limit by more than 2 %
+in a run ten times as long. `tests/benchmarks/verified.py` measures this.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Line(NamedTuple):
     """A line of a section: text that may fold, its label, and its style. A label of one space continues the label above.
 
     Styles are `bold`, `dim`, `green` (limit kept), `red` (limit missed), and pairs of these. If the screen is too short, lines
-    with a `spare` number above 0 are left out, the lowest number first. A line `of_screen` is about a terminal: a page leaves it out.
-    With all details, the texts of `detailed` stand in place of a line, where it is not None.
+    with a `spare` number above 0 are left out, the lowest number first. A line `of_screen` is about a terminal: a page leaves it
+    out. With all details, the texts of `detailed` stand in place of a line, where it is not None.
     """
 
     text: str
@@ -191,8 +191,9 @@ class Figure(NamedTuple):
     """A picture of series over two axes. `logarithmic` names the logarithmic ones. A linear y axis runs from 0 to `top`, if given.
 
     `guides` are black reference lines, such as a roof. `limit` is a place on the x axis, such as the largest allowed latency.
-    `chosen` and `ringed` explain marks of these kinds. A `spare` figure is left out of a screen that is too short for it. The x axis shows `span` (by default all points) with `x_ticks` or round
-    numbers. `right` is a figure drawn over this one, with its y axis on the right. `bars` are rows in place of a y axis.
+    `chosen` and `ringed` explain marks of these kinds. A `spare` figure is left out of a screen that is too short for it. The x
+    axis shows `span` (by default all points) with `x_ticks` or round numbers. `right` is a figure drawn over this one, with its y
+    axis on the right. `bars` are rows in place of a y axis.
     """
 
     x_name: str

@@ -29,13 +29,15 @@ class Container:
     """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
 
     `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
-    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
-    its GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
-    says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
-    a service; without one it always starts. `mounts` are the sources of what `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
-    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
-    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
-    that of a script. `entered` says that its image's own command takes its words, and `file` is its file.
+    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get its
+    GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are
+    those that it names of its server, `whole` says that it takes all of them, and `requested` that it asks Docker for them.
+    `profiles` are those with which Compose starts a service; without one it always starts. `mounts` are the sources of what
+    `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
+    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group,
+    where they differ from its own. `drafts` says its speculative decoding with the acceptance, which no flag states. `holds` says
+    the model and the precision of its checkpoint. `command` is that of a script. `entered` says that its image's own command
+    takes its words, and `file` is its file.
     """
 
     name: str

@@ -73,10 +73,10 @@ class Existing(NamedTuple):
 
     `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
     replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
-    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that
-    have no effect on its model, each with what the model lacks for it. `seen` is the number of GPUs that a replica's command sees; None where nothing says it. `whole`
-    says that it takes all GPUs of its server. `cards` are those on which it runs, where its file says which. `port` is the one on
-    which it listens, and `clash` names the other commands that do too.
+    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that have
+    no effect on its model, each with what the model lacks for it. `seen` is the number of GPUs that a replica's command sees;
+    None where nothing says it. `whole` says that it takes all GPUs of its server. `cards` are those on which it runs, where its
+    file says which. `port` is the one on which it listens, and `clash` names the other commands that do too.
     """
 
     launched: Launched
@@ -285,7 +285,8 @@ def _alike(launched: Launched) -> str:
 def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
     """Yield the deployments, those of commands that would listen on one port of a server with their clash.
 
-    Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its own.
+    Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its
+    own.
     """
     ports: dict[str, list[int | None]] = {}
     listening = []

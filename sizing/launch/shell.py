@@ -100,8 +100,9 @@ class _Block:
 class _State:
     """The variables of a script so far, and how each, and each file that it writes, may be set otherwise.
 
-    `blocks` are those around the next command, `sure` says that the commands before it hardly fail. `functions` are
-    their names, `defining` says that the body of one follows, and `altered` has what they may set. `loaded` says what may set variables that the script does not set. `count` is that of all words.
+    `blocks` are those around the next command, `sure` says that the commands before it hardly fail. `functions` are their names,
+    `defining` says that the body of one follows, and `altered` has what they may set. `loaded` says what may set variables that
+    the script does not set. `count` is that of all words.
     """
 
     file: str

@@ -23,9 +23,9 @@ Days = NDArray[np.float64]
 class CostCurve(NamedTuple):
     """Yearly cost as a function of requests a day: the cost of whole units, plus a cost per request.
 
-    Units are servers or instances. Their number is what the peak needs, at least one. Where units follow the load, each
-    hour has the number that it needs; `hours` are the loads as shares of the busiest hour, and `elastic`, which results
-    state, is true. An hour without load has `at_rest` units. An API has no units, so its units cost nothing and have unlimited capacity.
+    Units are servers or instances. Their number is what the peak needs, at least one. Where units follow the load, each hour has
+    the number that it needs; `hours` are the loads as shares of the busiest hour, and `elastic`, which results state, is true. An
+    hour without load has `at_rest` units. An API has no units, so its units cost nothing and have unlimited capacity.
     """
 
     usd_per_unit_year: float

@@ -33,7 +33,8 @@ BY_GPU = "GPUs are rented one by one, as llmsize estimate counts them"
 class Ways(NamedTuple):
     """The ways to pay that `cost` compares: owned servers, rented GPUs by (provider, kind), and APIs, each any number.
 
-    `at_price` adds rented GPUs at the planning price of their type, which is also there where no provider is named. With `split` None, the cost is split by the first API's prices, or by time where no API is named.
+    `at_price` adds rented GPUs at the planning price of their type, which is also there where no provider is named. With `split`
+    None, the cost is split by the first API's prices, or by time where no API is named.
     """
 
     own: tuple[OwnFile, ...] = ()
@@ -137,10 +138,11 @@ class Energy(NamedTuple):
 class Bill(NamedTuple):
     """The result of `cost`.
 
-    `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options`
-    their ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented, `too_small` types whose servers are too small
-    for a replica. `suggestions` are changes that would help where no type has an answer. `surely` is the first option with the
-    sure number of GPUs, if that is more. `usual` is the answer at usual limits, where none is set.
+    `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options` their
+    ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented,
+    `too_small` types whose servers are too small for a replica. `suggestions` are changes that would help where no type has an
+    answer. `surely` is the first option with the sure number of GPUs, if that is more. `usual` is the answer at usual limits,
+    where none is set.
     """
 
     ways: Ways

@@ -38,8 +38,8 @@ GrownSize = tuple[int, int, int, int | None, int | None]  # replicas, GPUs, node
 class Growing(NamedTuple):
     """The size at a date, the months until then in which nodes are added, and the month of the next node.
 
-    `next_node_sure` and `additions_sure` are these months of the sure size. `months` are those from the start to the date. Where there are a date and prices: the cost of the month that ends then, and of
-    all months from the start.
+    `next_node_sure` and `additions_sure` are these months of the sure size. `months` are those from the start to the date. Where
+    there are a date and prices: the cost of the month that ends then, and of all months from the start.
     """
 
     per_month: float

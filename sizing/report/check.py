@@ -42,10 +42,10 @@ class CheckedRecord(NamedTuple):
     """A deployment with its figures at the demand. A figure is null where it is unknown or no demand was checked.
 
     `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. With
-    `gpus_at_least` it takes all GPUs of its server, which may be more: cost and changes count the fewest. The cost
-    of a million output tokens is at the demand, null where the demand is more than it serves. A latency is in the statistic of
-    its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout, `gpus_sure` those
-    for the policy's confidence (default 90 %); both count GPUs that are reserved and idle too. `chance` is a share of the runs that
+    `gpus_at_least` it takes all GPUs of its server, which may be more: cost and changes count the fewest. The cost of a million
+    output tokens is at the demand, null where the demand is more than it serves. A latency is in the statistic of its limit, or
+    the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout, `gpus_sure` those for the
+    policy's confidence (default 90 %); both count GPUs that are reserved and idle too. `chance` is a share of the runs that
     `chance_of` names; where none is known, `why_no_chance` says why.
     """
 

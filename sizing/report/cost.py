@@ -86,12 +86,13 @@ class SureCost(NamedTuple):
 class CostReport(NamedTuple):
     """The record of `llmsize cost`. Figures at the top are those of the option that `basis` names, null where nothing is sized.
 
-    `load` is `mean_load`; where no mean is known `stated_demand`, served around the clock; without a demand `as_sized`, the
-    most of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole
-    servers or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is
-    stated, and how. `confidence` and `evidence` are of the sure GPUs of the first deployment; `sure` is their cost, null where they
-    are no more than its own. Of separate pools `pools` has both in place of `deployments`. The `margin` of a stated confidence lowers its rates at full use. Of what is infeasible `problems` say
-    what is in the way, and `suggestions` are single changes that help.
+    `load` is `mean_load`; where no mean is known `stated_demand`, served around the clock; without a demand `as_sized`, the most
+    of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole servers
+    or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is stated, and
+    how. `confidence` and `evidence` are of the sure GPUs of the first deployment; `sure` is their cost, null where they are no
+    more than its own. Of separate pools `pools` has both in place of `deployments`. The `margin` of a stated confidence lowers
+    its rates at full use. Of what is infeasible `problems` say what is in the way, and `suggestions` are single changes that
+    help.
     """
 
     feasible: bool

@@ -92,9 +92,10 @@ class Conservative(NamedTuple):
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`. `simulate_command` simulates its answer; the keys of `bands` are paths of numbers.
 
-    `disaggregated` is of separate pools; it is null where no pools were asked for. The latency, users, cost and assumptions
-    are then of both pools, and fields that only one pool has are null. `serves` names the field with the answer: `disaggregated` where pools were asked for, else
-    `deployment`, or null without an answer. --quiet, the exit code, deploy and check use the answer that `serves` names.
+    `disaggregated` is of separate pools; it is null where no pools were asked for. The latency, users, cost and assumptions are
+    then of both pools, and fields that only one pool has are null. `serves` names the field with the answer: `disaggregated`
+    where pools were asked for, else `deployment`, or null without an answer. --quiet, the exit code, deploy and check use the
+    answer that `serves` names.
     """
 
     feasible: bool

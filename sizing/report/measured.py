@@ -55,10 +55,11 @@ CLOSED, RANDOM = "closed loop", "random"
 class MeasuredDeployment(NamedTuple):
     """The answer: GPUs, replicas and the measured layout.
 
-    `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
-    is null for rows at random arrivals, and `other_most` the most requests/s of a replica then. `cache_holds` is the number of requests of mean length that the KV cache of a replica
-    holds, where its log says so, and `cache_over_predicted` its tokens over the predicted ones. `ran_with` is what the rows ran with besides, as drafts, where they say so.
-    `sent` says how arrivals at a rate were not random.
+    `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it is
+    null for rows at random arrivals, and `other_most` the most requests/s of a replica then. `cache_holds` is the number of
+    requests of mean length that the KV cache of a replica holds, where its log says so, and `cache_over_predicted` its tokens
+    over the predicted ones. `ran_with` is what the rows ran with besides, as drafts, where they say so. `sent` says how arrivals
+    at a rate were not random.
     """
 
     gpu: str

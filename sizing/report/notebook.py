@@ -71,8 +71,8 @@ def shown(
 ) -> Shown:
     """A result of `estimate`, `check`, `plan` or `cost`; of others with what they were asked.
 
-    Of `simulate` with its scenario, of `compare` and `memory` with their question, of `curve` with its question and, where it has one, its grid.
-    Raises InputError for another result, and for a result without what it was asked.
+    Of `simulate` with its scenario, of `compare` and `memory` with their question, of `curve` with its question and, where it has
+    one, its grid. Raises InputError for another result, and for a result without what it was asked.
 
     >>> from sizing import ask, estimate
     >>> shown(estimate(ask("chat", gpu="h100-sxm", rps=2), simulated=False)).to_dict()["deployment"]["gpus"]

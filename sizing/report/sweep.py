@@ -45,10 +45,10 @@ SPARE = ("req/s per GPU", "mean TTFT", "mean ITL", "sure", "ITL")  # columns tha
 class SweepRow(NamedTuple):
     """One combination: the varied values, and the figures of their `estimate`, which are null where infeasible.
 
-    Latencies are means; `at_limits` has them in the percentiles that limits name, by column. `gpus_sure` and `chance` are those of
-    `estimate`: null where too few published runs are similar. `limit` is the limit on a replica's load. If infeasible, `limit` is the reason (`input` for an invalid
-    combination) and `detail` explains it. For separate `pools`, the layouts are text and the layout of one replica is null.
-    `limit` is then the limit of the pool nearer to its maximum load, or `pools` if infeasible.
+    Latencies are means; `at_limits` has them in the percentiles that limits name, by column. `gpus_sure` and `chance` are those
+    of `estimate`: null where too few published runs are similar. `limit` is the limit on a replica's load. If infeasible, `limit`
+    is the reason (`input` for an invalid combination) and `detail` explains it. For separate `pools`, the layouts are text and
+    the layout of one replica is null. `limit` is then the limit of the pool nearer to its maximum load, or `pools` if infeasible.
     """
 
     varied: dict[str, Any]

@@ -50,7 +50,8 @@ class ValidationReport(NamedTuple):
     """The record of `llmsize validate`.
 
     `rows` counts the rows read, and `predicted` the rows compared. `missed` rows are compared with a prediction of 0 because the
-    model can't run them. `skipped` rows are not compared. `doubtful` rows are compared, and fits leave out them or some of their figures. Errors are shares: 0.1 is 10 %.
+    model can't run them. `skipped` rows are not compared. `doubtful` rows are compared, and fits leave out them or some of their
+    figures. Errors are shares: 0.1 is 10 %.
     """
 
     inputs: dict[str, Any]

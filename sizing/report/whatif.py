@@ -130,12 +130,12 @@ class NotTried(NamedTuple):
 class WhatIfReport(NamedTuple):
     """The record of `llmsize whatif`; `base` is null if no layout meets the demand without optimisations.
 
-    Options are compared with `base_closed_form`, which is null if `base` is itself from the closed form. `best_closed_form` is the
-    closed form of the best combination, null if that is not simulated or does not exist. The record is `feasible` if the base
+    Options are compared with `base_closed_form`, which is null if `base` is itself from the closed form. `best_closed_form` is
+    the closed form of the best combination, null if that is not simulated or does not exist. The record is `feasible` if the base
     or the best combination keeps the GPU budget. All answers come from the prediction alone. An estimate without optimisations
-    may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these.
-    Where `best` holds under an assumption or with other weights, `unconditional` is the best combination that does not, by the
-    closed form. An answer of more than `most_sensible_gpus` is a data centre of its own, which `compare` leaves out.
+    may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these. Where `best`
+    holds under an assumption or with other weights, `unconditional` is the best combination that does not, by the closed form. An
+    answer of more than `most_sensible_gpus` is a data centre of its own, which `compare` leaves out.
     """
 
     inputs: Inputs

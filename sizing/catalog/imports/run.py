@@ -75,8 +75,9 @@ class BenchmarkRun(RunSettings):
     is the engine in the client's settings; another engine may have served the run. With speculative decoding, `drafted` is the
     number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave. With `client_counts` the client's
     own tokenizer counted the tokens, which may be that of another model. `requests` were completed, and `failed` are not among
-    them. With `one_replica` all GPUs of the run are one replica, whatever its TP is. `ranks` of data parallelism, or engines, served
-    the run together. `burstiness` is the shape of a gamma distribution of the gaps between arrivals: 1 is random, infinite is even.
+    them. With `one_replica` all GPUs of the run are one replica, whatever its TP is. `ranks` of data parallelism, or engines,
+    served the run together. `burstiness` is the shape of a gamma distribution of the gaps between arrivals: 1 is random, infinite
+    is even.
     """
 
     tool: str

@@ -1,7 +1,8 @@
 """Prometheus metrics of a running vLLM or SGLang, in the text format of `/metrics`.
 
 Counters and histograms count from the start of the engine. One scrape gives averages since then. Two scrapes of one engine give
-averages between them, also from one file. A service has the requests that arrive, so a row has a rate of arrivals. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
+averages between them, also from one file. A service has the requests that arrive, so a row has a rate of arrivals. Names:
+vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
 """
 
 from __future__ import annotations

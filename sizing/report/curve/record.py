@@ -87,7 +87,8 @@ class CurveRecord(NamedTuple):
     """The record of `llmsize curve`; `chosen`, `pareto` and `knees` are points with the keys of their line.
 
     If there are measured lines, `chosen` is one of their points: a measurement outranks every prediction. `pareto` has a set for
-    measured and one for predicted lines. With a demand (`sized`), `chosen` is the load of each replica of its answer. `cache_full` has the first point of each line at which the KV cache is full.
+    measured and one for predicted lines. With a demand (`sized`), `chosen` is the load of each replica of its answer.
+    `cache_full` has the first point of each line at which the KV cache is full.
     """
 
     inputs: dict[str, Any]

@@ -111,8 +111,8 @@ class Report(NamedTuple):
     """The record of `llmsize report`, `written` on a day. `simulated` says whether a simulation confirmed each size in it.
 
     `rates` are latencies by rate, for a demand with Poisson arrivals. `curve` is the record of the `curve` command, for a demand
-    of requests in flight and for offline work. `comparison` is the record of `compare`, null for a single candidate or without a demand.
-    `plan` and `cost` are the records of their commands, null if not asked for.
+    of requests in flight and for offline work. `comparison` is the record of `compare`, null for a single candidate or without a
+    demand. `plan` and `cost` are the records of their commands, null if not asked for.
     """
 
     title: str

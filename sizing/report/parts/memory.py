@@ -106,7 +106,8 @@ def queue_of(best: Answer, outcome: Outcome) -> str:
 def queued_words(memory: MemoryUse | None, in_flight: float, tokens: float, latency: Latency | None) -> str:
     """Write that most requests in flight on a replica wait in the queue; empty where the cache holds them.
 
-    The cache is counted in requests of a mean number of `tokens`. A request that waits has most of its E2E before its first token.
+    The cache is counted in requests of a mean number of `tokens`. A request that waits has most of its E2E before its first
+    token.
     """
     if memory is None or latency is None or not memory.sequence_gib:
         return ""

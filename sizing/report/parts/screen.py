@@ -170,9 +170,9 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: 
 
     The share of runs that the expected number suffices in is said wherever it is known.
 
-    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `shape` is the layout of a
-    replica of the sure number, if it is another than the answer's, and what it costs. `first` is what is better done before a sure
-    number that no buyer can use, which is left out then.
+    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `shape` is the layout of
+    a replica of the sure number, if it is another than the answer's, and what it costs. `first` is what is better done before a
+    sure number that no buyer can use, which is left out then.
     """
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
