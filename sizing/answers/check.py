@@ -26,9 +26,9 @@ class Held(Frozen):
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
     `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
-    demand needs. `surely` is its sure size, and `sure` what published runs say. Beyond its capacity, `reason` is "capacity",
-    `binding` is what limits it, and `answer` is None where its queue grows without end; `stable` is then the most of the demand
-    that it serves, whatever the latency.
+    demand needs. `surely` is its sure size, and `sure` what published runs say. Beyond its capacity, `reason` is "capacity"
+    and `binding` is what limits it. Where its queue grows without end, `answer` is None and `stable` is the most of the demand that
+    it serves, whatever the latency.
     """
 
     question: Question = field(repr=False)

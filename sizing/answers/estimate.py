@@ -38,7 +38,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 
     With `relaxed`, a looser limit that saves GPUs is searched for. The other layouts also have at least even odds, where
     similar published runs are known. The outcome is of separate pools where the question asks for them, or where experts span
-    nodes and separate pools need at most half of the GPUs; its `one_pool` then serves the same demand as one.
+    nodes and separate pools need at most half of the GPUs. Its `one_pool` is then the outcome without separate pools.
 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))

@@ -261,8 +261,8 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
 def _decoding_of(load: Timed, in_flight: int) -> float | None:
     """The mean number of decoding requests at `in_flight` mean requests of Poisson arrivals; None without a stable rate.
 
-    More than the slots are in flight only within a few percent of the highest rate: no closed form and no run of a
-    limited length tells such a rate from one at which the queue keeps growing, so that these loads have none either.
+    More requests than slots are in flight only within a few percent of the highest rate. No closed form and no run of a limited
+    length tells such a rate from one at which the queue keeps growing, so these loads have no rate either.
     """
     if in_flight > load.slots:
         return None

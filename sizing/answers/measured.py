@@ -78,8 +78,8 @@ def measured(
 
     Without `modes` they are closed loops, or where the file has none, loads at a rate: a curve has one kind of arrivals.
 
-    Raises InputError for a file that can't be read, where no rows or rows of several models or shapes are left, and for rows
-    whose load is not known or whose GPUs form no layout.
+    Raises InputError for a file that can't be read, and where no rows are left. Also for rows of several models or shapes, rows
+    whose load is not known, and rows whose GPUs form no layout.
     """
     rows = load_measured(file)
     modes = modes or (CLOSED if any(row.mode in CLOSED for row in rows) else EVERY_LOAD)

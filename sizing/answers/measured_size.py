@@ -225,9 +225,9 @@ class MeasuredSize(Frozen):
     """A number of replicas of a measured layout, the load of each, and the capacity of one.
 
     `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is
-    what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number with the
-    other arrivals, closed loop in place of random or the reverse, each with `other_most` requests/s; None without an answer, and
-    for rows measured at a rate.
+    what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number for the
+    other arrivals (closed loop in place of random, or the reverse), each with `other_most` requests/s. Both are None where they
+    serve nothing, and for rows measured at a rate.
     """
 
     line: CurveLine

@@ -1,8 +1,8 @@
 """Lines of separate pools: the load grows, while layouts and replicas of both pools are fixed.
 
 Layouts that are not given come from the pair with the highest rate within the limits on many GPUs. Replicas that are not
-given are drawn in several ratios of prefill to decode around that pair's ratio, one line each, so that the best points of
-all lines are the frontier over ratios. Requests are Poisson arrivals, at the rate that keeps a number in flight over both
+given have several ratios of prefill to decode around that pair's ratio, one line each. The best points of all lines are then
+the frontier over ratios. Requests are Poisson arrivals, at the rate that keeps a number in flight over both
 pools by the closed form.
 """
 

@@ -208,8 +208,8 @@ def _sure_sizes(found: Sequence[Confirmed], steps: Steps, share: float) -> list[
 def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outcome, steps: Steps) -> Answer | None:
     """The sure size on the GPU type of an answer, from its own layout's (`first`) and those that may need less (`rest`).
 
-    All other `layouts` are tried too where a simulation confirms none of these, or one that some of the others may come
-    before; those of a wider search are tried where none is sure.
+    All other `layouts` are tried too where a simulation confirms none of these, or confirms one that some of the others may come
+    before. Those of a wider search are tried where none is sure.
     """
     question = first.question
     if first.best is not None and rest.best is None and _is_covered(first.best, best, question):

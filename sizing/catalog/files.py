@@ -352,7 +352,10 @@ def read_text(
     *,
     coloured: bool = False,
 ) -> str:
-    """The text of a file; of a `coloured` one without the colours of a terminal. Raises InputError if it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
+    """The text of a file; of a `coloured` one without the colours of a terminal.
+
+    Raises InputError if it is missing, larger than `most_bytes`, not UTF-8, or not a file.
+    """
     file = _label(path)
     try:
         if str(path) == STDIN and sys.stdin is not None:

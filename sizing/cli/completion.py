@@ -1,4 +1,4 @@
-"""`llmsize completion`: the script with which a shell completes commands, options and names, the words for a line, the manual page."""
+"""`llmsize completion`: the script with which a shell completes a line, the words that complete it, and the manual page."""
 
 from __future__ import annotations
 

@@ -271,7 +271,10 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
 
 
 def _of_file(path: Path, found: FoundModel) -> str:
-    """The checkpoint of a model that was given as a folder or a file. Raises InputError for a file that stands in no checkpoint's folder."""
+    """The checkpoint of a model that was given as a folder or a file.
+
+    Raises InputError for a file that is in no checkpoint's folder.
+    """
     if path != found.path:
         return str(path)
     if path.name == CONFIG_FILE and path.parent.name not in ("", ".."):

@@ -119,7 +119,7 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
 
 def _is_script(text: str, file: str) -> bool:
-    """Whether a text is no YAML by its first line, and a script by its name, or by a command that starts an engine in what is no YAML as a whole."""
+    """Whether a text is a script: its first line is no YAML, and its name is a script's, or it starts an engine and is no YAML."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     if _KEYED.match(next(lines, "")):
         return False
@@ -183,7 +183,10 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
 
 
 def _started(script: ShellScript, load: Callable[[str], str | None], file: str) -> Iterator[Container]:
-    """Yield what the commands of a script start, also by scripts beside it. A fact in a comment holds for the next of them; some hold for all after it."""
+    """Yield what the commands of a script start, also by scripts beside it.
+
+    A fact in a comment holds for the next command; some facts hold for all commands after it.
+    """
     used: set[Word] = set()
     for command in script.commands:
         said = {name: word for name, word in command.said.items() if name in LASTING or word not in used}

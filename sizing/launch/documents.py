@@ -1,4 +1,7 @@
-"""The documents of a manifest: their mappings with the values around them, and the files, variables and autoscalers that others of them give to a container."""
+"""The documents of a manifest: their mappings with the values around them, and what other documents give to a container.
+
+Other documents give it files, variables and autoscalers.
+"""
 
 from __future__ import annotations
 

@@ -203,7 +203,10 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
 
 
 def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFinding]:
-    """Yield the findings of the policy; `needs` names the replicas that would do. Raises InputError if a quantity that it bounds is unknown."""
+    """Yield the findings of the policy; `needs` names the replicas that would do.
+
+    Raises InputError if a quantity that the policy bounds is unknown.
+    """
     found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
     assert found is not None
     if policy.max_usd_per_million_tokens is not None and checked.usd_per_hour is None:

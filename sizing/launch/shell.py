@@ -1,4 +1,7 @@
-"""Commands of a straight shell script, or of a systemd unit, with their variables. What is not followed is noted with each command that it may change."""
+"""Commands of a straight shell script, or of a systemd unit, with their variables.
+
+What is not followed is noted with each command that it may change.
+"""
 
 from __future__ import annotations
 

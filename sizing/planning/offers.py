@@ -1,4 +1,7 @@
-"""The cost of a sized deployment by way to pay (owned servers, rented GPUs, an API), and the break-even of two ways. All money is in US dollars."""
+"""The cost of a sized deployment by way to pay (owned servers, rented GPUs, an API), and the break-even of two ways.
+
+All money is in US dollars.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ IN_RATIO = "; both pools follow it together, in their ratio"
 
 
 class ApiPrices(NamedTuple):
-    """$ per million tokens of an API, and the source of the prices; `model` is the one they are of, and `doubt` why they are doubted, where that is stated."""
+    """$ per million tokens of an API, and the source of the prices.
+
+    `model` is the model that they are of, and `doubt` why they may be wrong; both are None where nothing states them.
+    """
 
     usd_in: float
     usd_out: float

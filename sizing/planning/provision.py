@@ -1,4 +1,4 @@
-"""A sized fleet: the answer and reserve of each workload, the pools of GPUs, and the rented instances at their price by contract."""
+"""A sized fleet: the answer and reserve of each workload, the pools of GPUs, and rented instances with their prices."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class Need(Frozen):
     """The demand of one workload at the peak, and the capacity of one replica.
 
     Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight. `per_replica` is what a replica is
-    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs. Where `users`
-    are asked for, or requests in flight at random times, they say how many replicas a multiple takes: a rate does not, as
-    each asks less often where answers take longer.
+    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs. For a demand in
+    users, or in requests in flight at random times, `users` says how many replicas a multiple takes. A rate does not: users ask
+    less often where answers take longer.
     """
 
     demand: float

@@ -41,7 +41,10 @@ class FittedFactor(NamedTuple):
 
 
 class CalibrationReport(NamedTuple):
-    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %. `bands` are multiples of a prediction. For `left_out`, the other runs predict each run."""
+    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %. `bands` are multiples of a prediction.
+
+    For `left_out`, the other runs predict each run.
+    """
 
     inputs: dict[str, Any]
     gpu: str

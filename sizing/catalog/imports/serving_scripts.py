@@ -146,7 +146,10 @@ def _gpus(entry: Mapping[str, Any]) -> tuple[int | None, str]:
 
 
 def _ranks(entry: Mapping[str, Any], server: Mapping[str, Any], gpus: int | None) -> Ranks:
-    """The layout of SGLang, and the GPUs that are stated beside it. With attention data parallelism `tp_size` counts the ranks too; without it, they are replicas."""
+    """The layout of SGLang's server, and the number of GPUs: as the layout says, else as `gpus` states.
+
+    With attention data parallelism `tp_size` counts the ranks too; without it, the ranks are replicas.
+    """
     tp, pp, ranks = (count(server, name) for name in ("tp_size", "pp_size", "dp_size"))
     tp = count(entry, "tensor_parallel_size") or tp
     if server.get("enable_dp_attention") is True:

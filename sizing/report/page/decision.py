@@ -1,4 +1,4 @@
-"""The decision of a page: the verdict, its figures or the figures of the plan that is asked for, what would change it, and the cost by GPU type."""
+"""The decision of a page: the verdict, the figures of the answer or the plan, what would change it, and the cost by GPU type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ TILES = "tiles.csv"
 
 
 def verdict(report: Report) -> PageVerdict:
-    """The decision in the words of the plan that is asked for, else of the estimate; of what is infeasible also the one change that helps."""
+    """The decision in the words of the plan where one is asked for, else of the estimate.
+
+    An infeasible one also has the single change that helps.
+    """
     d, estimate = report.decision, report.estimate
     planned = report.plan is not None and estimate.feasible
     first = next(plan_sections(report.plan) if planned and report.plan else answers.sections(estimate))

@@ -179,7 +179,10 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
 
 
 def _tightest(answered: Estimate) -> tuple[str, float | None]:
-    """The binding limit and the share of it that is used; of separate pools the limit with the largest share, `pools` without an answer."""
+    """The binding limit and the share of it that is used.
+
+    Of separate pools it is the limit with the largest share; without an answer it is `pools`.
+    """
     limiting, found = answered.limiting, answered.disaggregated
     if found is None:
         value, limit = limiting.value_ms, limiting.limit_ms

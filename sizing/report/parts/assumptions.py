@@ -1,4 +1,4 @@
-"""The assumptions of a result: each input and chosen optimisation with its value, kind and source, by the rows of assumptions.csv."""
+"""The assumptions of a result, by the rows of assumptions.csv: inputs and optimisations, each with value, kind and source."""
 
 from __future__ import annotations
 

@@ -199,7 +199,10 @@ def _paid_back(pairs: Sequence[BreakEven]) -> str:
 
 
 def when_cheaper(pair: BreakEven, at_scale_usd: float) -> str:
-    """Write from which load on one way to pay, which costs `at_scale_usd` per 1,000 requests if always full at the peak, costs less than another."""
+    """Write from which load on one way to pay costs less than another.
+
+    It costs `at_scale_usd` per 1,000 requests where all its servers are full at the peak.
+    """
     first, stays, last, other = (
         pair.first_requests_per_day, pair.requests_per_day, pair.last_requests_per_day, pair.other
     )  # fmt: skip

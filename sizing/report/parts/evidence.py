@@ -358,7 +358,10 @@ def is_to_measure(gpus: int, gpus_sure: int | None, found: Evidence | None) -> b
 
 
 class SureOf(NamedTuple):
-    """The sure count of an answer: the expected and sure GPUs, the confidence, the kinds of limits that runs must keep; its GPU type, and what a GPU costs."""
+    """The sure count of an answer: the expected and sure GPUs, the confidence, and the kinds of limits that runs must keep.
+
+    Also its GPU type, and what a GPU costs.
+    """
 
     gpus: int
     gpus_sure: int | None

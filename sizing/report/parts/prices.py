@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 
 
 class PriceOrder(NamedTuple):
-    """The order of GPU types by their typical prices, the cheapest first, and by the prices of each provider of the first and another."""
+    """The order of GPU types by typical prices, the cheapest first, and what each provider of the first and another type charges."""
 
     typical: tuple[str, ...]
     providers: tuple[AtProvider, ...]
