@@ -1,8 +1,9 @@
-"""How long a screen may be, and what a test captures of it."""
+"""How long a screen may be, what it never says, and what a test captures of it."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,12 @@ from test_report import widest
 from sizing.cli.main import run
 
 MOST_LINES = 24
+COUNTED = (
+    "GPU|token|sequence|request|replica|cache|draw|tick|byte|slot|image|pixel|run|group|node|stage|server|hour|user|row|"
+    "chunk|measurement"
+)
+# A missing value, an empty bracket, and one thing in the plural, but for units (`1 requests/s`) and factors.
+NEVER_SAID = re.compile(rf"\bNone\b|\bnan\b|\(\)|(?<![\w.,])(?<!x )1 (?:(?!by )[a-z]+ )?(?:{COUNTED})s\b(?!/)")
 
 Capture = pytest.CaptureFixture[str]
 

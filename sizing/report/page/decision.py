@@ -52,7 +52,8 @@ def tiles(report: Report) -> Tiles:
             return Tiles(())
         of = "unserved"
     evidence = estimate.evidence if found is None or not found.workloads else found.workloads[0].evidence
-    then = None if found is None or found.growth is None else found.growth.at_date
+    growth = None if found is None else found.growth
+    then, until = (None, None) if growth is None else (growth.at_date, growth.until)
     sure = estimate.deployment and estimate.deployment.gpus_sure if found is None else found.gpus_sure
     own = {
         "price": "" if pools else price_of(estimate),
@@ -60,6 +61,7 @@ def tiles(report: Report) -> Tiles:
         "capacity": "" if of == "unserved" else estimate.limiting.detail.partition(":")[0],
         "types": ", ".join(dict.fromkeys(pool.gpu for pool in found.pools)) if found is not None else "",
         "reserve": reserve_words(found.workloads[0]) if found is not None and len(found.workloads) == 1 else "",
+        "day": (until or "").replace("-", "\N{NON-BREAKING HYPHEN}"),
         "sure_then": None if then is None or (then.gpus_sure or 0) <= then.gpus else then.gpus_sure,
         "unsure": evidence is not None and estimate.confidence is not None and sure is None and not pools,
         "why_not": None if evidence is None else evidence.why_not,
