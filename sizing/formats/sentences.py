@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sizing.formats.view import value_of
 from sizing.formats.words import (
@@ -28,7 +28,9 @@ from sizing.formats.words import (
     stated,
 )
 
-TOKENS = re.compile(r"\{([\w.]+)([?!]?)(?::([^{}]*))?\}|([][])")
+# A figure: the path of its value, a test (`?` that it is true, `!` that it is not), its form.
+FIGURE = re.compile(r"\{([\w.]+)([?!]?)(?::([^{}]*))?\}")
+PART = re.compile(r"\[([^][]*)\]")
 FORMS: dict[str, Callable[[Any], str]] = {
     "": lambda value: number(value) if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value),
     "ms": milliseconds,
@@ -48,38 +50,9 @@ NOUN = "*"  # between a form and the noun that it counts
 UNSAID = (None, "", ())
 
 
-class Placeholder(NamedTuple):
-    """A figure of a template: the path of its value, whether it only tests it (`?` that it is true, `!` that it is not), its form."""
-
-    path: str
-    tests: str
-    form: str
-
-
-Parts = tuple["str | Placeholder | Parts", ...]
-
-
-@cache
-def _parts(template: str) -> Parts:
-    return tuple(_split(template, TOKENS.finditer(template), [0]))
-
-
-def _split(template: str, tokens: Iterator[re.Match[str]], at: list[int]) -> Iterator[str | Placeholder | Parts]:
-    """Yield the parts of a template up to the bracket that closes them; `at` is the end of what was read."""
-    for token in tokens:
-        yield template[at[0] : token.start()]
-        at[0] = token.end()
-        path, tests, form, bracket = token.groups()
-        if bracket == "]":
-            return
-        yield tuple(_split(template, tokens, at)) if bracket else Placeholder(path, tests, form or "")
-    yield template[at[0] :]
-
-
-@cache
-def paths(template: str) -> tuple[str, ...]:
+def paths(template: str) -> set[str]:
     """The paths of all figures that a template writes or tests."""
-    return tuple(dict.fromkeys(token[1] for token in TOKENS.finditer(template) if token[1]))
+    return {path for path, *_ in FIGURE.findall(template)}
 
 
 def sentence(template: str, *sources: object, **own: object) -> str:
@@ -88,7 +61,17 @@ def sentence(template: str, *sources: object, **own: object) -> str:
     Raises AttributeError where none has it, also for a part that is left out: a wrong name is found when its row is first used.
     """
     values = {path: value_at(path, own, *sources) for path in paths(template)}
-    return (_filled(_parts(template), values) or "").lstrip(",; ")
+
+    def is_said(path: str, test: str, _: str) -> bool:
+        return bool(values[path]) == (test == "?") if test else values[path] not in UNSAID
+
+    def kept(part: re.Match[str]) -> str:
+        return part[1] if all(is_said(*figure) for figure in FIGURE.findall(part[1])) else ""
+
+    before = ""
+    while template != before:  # the innermost parts first
+        before, template = template, PART.sub(kept, template)
+    return FIGURE.sub(lambda of: "" if of[2] else written(values[of[1]], of[3] or ""), template).lstrip(",; ")
 
 
 def value_at(path: str, *sources: object) -> Any:
@@ -98,23 +81,6 @@ def value_at(path: str, *sources: object) -> Any:
     for step in steps:
         found = None if found is None else value_of(step, (found,))
     return found
-
-
-def _filled(parts: Parts, values: Mapping[str, object], *, needed: bool = True) -> str | None:
-    """The text of parts; None where they are not `needed` and one of their own figures is not there."""
-    text = ""
-    for part in parts:
-        if isinstance(part, str):
-            text += part
-        elif not isinstance(part, Placeholder):
-            text += _filled(part, values, needed=False) or ""
-        else:
-            value = values[part.path]
-            said = bool(value) == (part.tests == "?") if part.tests else value not in UNSAID
-            if not said and not needed:
-                return None
-            text += "" if part.tests else written(value, part.form)
-    return text
 
 
 def written(value: Any, form: str) -> str:

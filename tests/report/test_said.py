@@ -46,7 +46,7 @@ def test_every_row_is_said_by_a_recorded_output_or_a_command(
     unsaid = {text: key for text, (key, piece) in templates().items() if "".join(piece.split()) not in known}
     filled = sentences.paths
 
-    def paths(template: str) -> tuple[str, ...]:
+    def paths(template: str) -> set[str]:
         unsaid.pop(template.removesuffix("[ ({note})]"), None)
         return filled(template)
 

@@ -9,7 +9,7 @@ import pytest
 from places import ROOT
 from screens import NEVER_SAID
 
-from sizing.formats.sentences import TOKENS, sentence
+from sizing.formats.sentences import FIGURE, paths, sentence
 from sizing.specs import optimisations
 
 PARTS = ROOT / "sizing" / "report" / "parts"
@@ -106,7 +106,7 @@ def test_templates_have_whole_parts_and_no_other_braces() -> None:
         ]
         assert min(depth, default=0) >= 0, where
         assert depth[-1:] in ([], [0]), where
-        assert not re.search("[{}]", TOKENS.sub("", text)), where
+        assert not re.search("[{}]", FIGURE.sub("", text)), where
 
 
 @pytest.mark.parametrize("figure", [None, 0, 1, 2])
@@ -118,8 +118,8 @@ def test_templates_read_well_whatever_is_left_out_and_however_few_there_are(figu
 def test_words_of_an_optimisation_have_the_names_of_its_fields() -> None:
     known = {name: set(vars(optimisations)[kind].model_fields) for name, kind in OPTIMISATIONS.items()}
     rows = dict(TEMPLATES)
-    asked = {name: {token[1] for token in TOKENS.finditer(rows[f"sentences.csv, with {name}"])} for name in known}
-    assert [name for name, found in asked.items() if found - known[name] - {None}] == []
+    asked = {name: paths(rows[f"sentences.csv, with {name}"]) for name in known}
+    assert [name for name, found in asked.items() if found - known[name]] == []
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -61,11 +61,10 @@ class PriceOrder(NamedTuple):
         near = turn is not None and turn.near
         turns = [each for each in all_ if each.cheaper_than(first)]
         stays = [each.provider for each in all_ if each not in turns]
-        own: dict[str, object] = dict.fromkeys(("provider", "more", "other", "usd", "usd_first"))
-        for each in turns[:1]:
-            other, usd = next(iter(each.usd_per_hour.items()))
-            own = {"provider": each.provider, "more": len(turns) - 1 or None, "other": other, "usd": usd}
-            own["usd_first"] = each.usd_per_hour[first]
+        there = next(iter(turns), None)
+        other, usd = (None, None) if there is None else next(iter(there.usd_per_hour.items()))
+        own: dict[str, object] = {"there": there, "more": len(turns) - 1 or None, "other": other, "usd": usd}
+        own["usd_first"] = None if there is None else there.usd_per_hour[first]
         apart = len(others) > 1 and all_ and not any(others[0] in each.usd_per_hour for each in all_)
         own |= {"second": others[0] if apart else None, "many": len(self.typical) if len(others) > 1 else 0}
         own |= {"stays": _named(stays) if stays and not near else None, "none": not all_}
