@@ -20,25 +20,25 @@ from sizing.formats.page import (
     Tiles,
     page_table,
 )
-from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
-from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.formats.view import Assumption, Facts, Line, Prose, Section, Table, Text
+from sizing.formats.words import percent, plural, stated
 from sizing.model.memory import MemoryUse
 from sizing.report import cost
 from sizing.report import estimate as answers
-from sizing.report.compare import Compare, CompareCandidate, notes, raised, shape
+from sizing.report.compare import Compare, notes, raised
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import Report
+from sizing.report.page.tables import columns
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
-from sizing.report.parts.figures import a_month
-from sizing.report.parts.limits import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 from sizing.report.plan.sections import sections as plan_sections
 from sizing.specs.bands import of_runs
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
+MEETING = "Other layouts that meet the demand (closed form, means)"
 COMMANDS = "Next"  # the label of commands, which only a terminal shows
 
 
@@ -69,9 +69,9 @@ def chapters(report: Report) -> Iterator[Chapter]:
     one_pool = estimate.disaggregated is None
     if one_pool and estimate.memory is not None:
         yield Chapter("memory", "Memory of one GPU", tuple(_memory(report, estimate.memory)), "Memory")
-    own = quantities.of_task(ALTERNATIVES, estimate.inputs.task)
+    own = quantities.of_task(columns("alternatives"), estimate.inputs.task)
     meeting = Table(own, estimate.alternatives, "/estimate/alternatives", MEETING)
-    refused = Table(REJECTED, estimate.rejected, "/estimate/rejected", "Layouts that do not")
+    refused = Table(columns("rejected"), estimate.rejected, "/estimate/rejected", "Layouts that do not")
     others = tuple(
         page_table(table, most=most, noun="layouts", folded=True)
         for table, most in ((meeting, MOST_LAYOUTS), (refused, MOST_REJECTED))
@@ -92,7 +92,9 @@ def _changes(report: Report) -> Iterator[Chapter]:
         return
     how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
     how += "; without the plan's reserve and growth" * (report.plan is not None)
-    table = page_table(Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})"))
+    table = page_table(
+        Table(columns("changes"), report.sensitivity, "/sensitivity", f"One input changed at a time ({how})")
+    )
     sections: tuple[BarChart | PageTable | Prose | Facts, ...] = (*changes(report), table)
     if not any(one.feasible for one in report.sensitivity):
         sections = (Prose((Line("No limit, length or demand makes this feasible by a change of 20 % alone."),)),)
@@ -107,7 +109,7 @@ def _comparison(report: Report) -> Iterator[Chapter]:
         return
     how = "each simulated" if report.simulated else "closed form"
     title = f"The best layout of each ({how}), means of latencies"
-    table = page_table(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
+    table = page_table(Table(columns("candidates"), report.comparison.candidates, "/comparison/candidates", title))
     known = Facts(tuple(_of_comparison(report.comparison)))
     said = (known,) if known.lines else ()
     yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table, *said), "Comparison", "wide")
@@ -160,7 +162,9 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     if both is not None and both.prefill is not None and both.decode is not None:
         named = (("prefill", both.prefill), ("decode", both.decode))
         pools = {f"{name}: {pool.sizes}, {pool.gpu}": f"/estimate/disaggregated/{name}" for name, pool in named}
-        yield page.figures_table(report, "Both pools, means of latencies", pools, OF_POOLS)
+        yield page.figures_table(
+            report, "Both pools, means of latencies", pools, [each.key for each in columns("pools")]
+        )
     if both is not None or estimate.latency is None:
         return
     own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs.task)
@@ -172,18 +176,6 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
         yield page.figures_table(report, f"Range of the mean in 8 of 10 {_runs(report)}", known)
     for name in ("deployment", "load", "throughput", "utilisation", "cost"):
         yield page.figures_table(report, name.capitalize(), {"value": f"/estimate/{name}"})
-
-
-OF_POOLS = ("gpus", "replicas", "most_requests_per_s", "utilisation", "ttft_ms", "itl_ms", "kv_cache_tokens")
-OF_MEMORY = (
-    "weights_gib",
-    "activation_gib",
-    "non_torch_gib",
-    "cuda_graphs_gib",
-    "kv_cache_gib",
-    "budget_gib",
-    "visible_gib",
-)
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
@@ -206,72 +198,12 @@ def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | Page
     yield bar
     if bar.end is not None:
         yield Prose((Line("The dashed line is where the memory ends."),))
-    yield page.figures_table(report, "Memory of one GPU, tightest rank", {"value": "/estimate/memory"}, OF_MEMORY)
-
-
-def _limit(c: CompareCandidate) -> str:
-    if c.reason is not None:
-        return c.reason
-    return limit_words(c.limit, single=not c.itl_ms) + (" limit" if f"{c.limit}_ms" in c.limited else "")
-
-
-MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))
-
-
-CANDIDATES = (
-    in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
-    quantities.GPUS._replace(write="{:,}".format),
-    Quantity("gpus_sure", "GPUs to be sure", "{:,}".format),
-    MONTH,
-    in_words("layout", "layout", shape),
-    quantities.USD_PER_HOUR,
-    quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
-    *quantities.LATENCY_QUANTITIES,
-    quantities.HEADROOM,
-    quantities.POWER_W._replace(heading="W"),
-    in_words("limit", "what limits it", _limit),
-)
-
-
-COUNTED = quantities.GPUS._replace(write="{:,}".format)
-CHANGES = (
-    in_words("what", "input"),
-    Quantity("share", "change", lambda share: f"{share * 100:+.0f} %"),
-    COUNTED,
-    Quantity("usd_per_month", "$/month", rounded_usd),
-    Quantity("extra_gpus", "more GPUs", "{:+,}".format),
-    Quantity(
-        "value",
-        "to",
-        str,
-        lambda one: milliseconds(one.value) if one.unit == "ms" else f"{number(one.value)} {one.unit}",
-    ),
-    quantities.REQUESTS_PER_S,
-    in_words(
-        "layout",
-        "then",
-        lambda one: f"{one.gpu}, {one.weight_precision.upper()}, {one.layout}" if one.feasible else one.reason,
-    ),
-)
-MEETING = "Other layouts that meet the demand (closed form, means)"
-GPU = in_words("gpu", "GPU", lambda one: f"{one.gpu}, {one.weight_precision.upper()}")
-ALTERNATIVES = (
-    GPU,
-    COUNTED,
-    MONTH,
-    in_words("layout", "layout", lambda one: f"{one.replicas} x {one.sizes}"),
-    quantities.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
-    quantities.TTFT,
-    quantities.ITL,
-    quantities.USD_PER_HOUR,
-    quantities.POWER_W._replace(heading="W"),
-)
-REJECTED = (
-    GPU,
-    in_words("layout", "layout", lambda one: str(one.sizes)),
-    in_words("reason", "reason"),
-    in_words("detail", "detail"),
-)
+    yield page.figures_table(
+        report,
+        "Memory of one GPU, tightest rank",
+        {"value": "/estimate/memory"},
+        [each.key for each in columns("memory")],
+    )
 
 
 def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:

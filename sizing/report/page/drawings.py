@@ -7,29 +7,15 @@ from collections.abc import Iterator, Sequence
 from sizing.answers.points import CurvePoint, metrics_of
 from sizing.formats.page import PageTable, page_table
 from sizing.formats.view import Figure, Mark, Quantity, Series, Table, Tick, in_words
-from sizing.formats.words import milliseconds, number, percent
+from sizing.formats.words import milliseconds, number
 from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.page.record import RateLine, RatePoint, Report
+from sizing.report.page.tables import columns
 from sizing.report.parts.quantities import of_task
 from sizing.report.parts.question import LimitInMs
 from sizing.specs.workload import LATENCIES, Metric, latency_name
 
-COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
-CURVE_COLUMNS = (
-    Quantity("concurrency", "in flight on a replica", "{:,}".format),
-    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in LATENCIES),
-    *COMMON,
-    Quantity("output_tokens_per_s_per_user", "tokens/s a user"),
-    Quantity("kv_cache_utilisation", "cache used", percent),
-)
-RATE_COLUMNS = (
-    Quantity("requests_per_s_per_replica", "requests/s a replica"),
-    Quantity("share_of_stable", "of the stable rate", percent),
-    Quantity("in_flight", "in flight on a replica"),
-    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in LATENCIES),
-    *COMMON,
-)
 RATE_NOTE = (
     "A line is a layout, a point a rate of Poisson arrivals at one replica; up and to the left is better. The dashed "
     "vertical line is the limit, a ring marks the load of the answer. The rates are shares of the highest stable one."
@@ -92,7 +78,7 @@ def _is_marked(point: CurvePoint | RatePoint) -> bool:
 
 def _points(report: Report, metric: Metric, statistic: str, called: str) -> PageTable:
     rates = report.curve is None
-    shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
+    shown, root = (columns("rates"), "/rates") if rates else (columns("curve"), "/curve/lines")
     at = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
     mark, how = "the answer" if rates else "chosen", "simulated" if report.simulated else "closed form"
 
