@@ -159,7 +159,10 @@ class AttentionKnots(Spec):
 
 
 class Forms(Sourced):
-    """Data common to the formulas of dense kernels. Decode attention is linear between `contexts`, in tokens."""
+    """Data common to the formulas of dense kernels. Decode attention is linear between `contexts`, in tokens.
+
+    It reads a cache at `most_read` of the bandwidth at most.
+    """
 
     products: ProductKnots
     decode: AttentionKnots
@@ -167,6 +170,7 @@ class Forms(Sourced):
     pair_heads: Knots
     contexts: Annotated[tuple[float, ...], Field(min_length=1)]
     fading_octaves: Annotated[float, Field(gt=0)]
+    most_read: Fraction
 
 
 class MeasuredKernels(OneFile):

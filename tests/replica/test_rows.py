@@ -46,3 +46,14 @@ def test_a_product_of_few_rows_is_timed_by_its_own_kernel(rows: int, compute: fl
     matrix = next(o for o in operations.split_body(kernels.shard, float(rows)) if o.name == "o_proj")
     by_hand_s = 7.5e-6 + matrix.flops / (184.6e12 * compute) + matrix.bytes / (1228.8e9 * memory)
     assert kernels.seconds(matrix) == pytest.approx(by_hand_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("card", ("a100-sxm-80gb", "rtx-3090", "h100-sxm", "b200"))
+@pytest.mark.parametrize("engine", ("tensorrt-llm:1.2.0", "vllm:0.19.0"))
+def test_decode_attention_reads_no_faster_than_the_memory(card: str, engine: str) -> None:
+    gpu = real_gpu(card)
+    kernels = kernels_for(real_model("llama-3.1-8b"), gpu, Layout(), engine=engine)
+    for sequences in (64.0, 1024.0):
+        for operation in operations.decode_attention(kernels.shard, sequences, 4096.0):
+            read_s = float(operation.bytes) / gpu.datasheet.memory.bandwidth_gb_per_s / 1e9
+            assert float(kernels.seconds(operation)) >= read_s, (operation.name, sequences)
