@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sizing.answers.compare import compare as compare
     from sizing.answers.curve import curve as curve
+    from sizing.answers.curve_lines import Grid as Grid
+    from sizing.answers.curve_lines import Layouts as Layouts
     from sizing.answers.deployment import memory as memory
     from sizing.answers.estimate import estimate as estimate
-    from sizing.answers.lines import Grid as Grid
-    from sizing.answers.lines import Layouts as Layouts
     from sizing.answers.simulate import Driving as Driving
     from sizing.answers.simulate import scenario as scenario
     from sizing.answers.simulate import simulate as simulate
@@ -59,8 +59,8 @@ PUBLIC = {
     "Driving": "answers.simulate",
     "simulate": "answers.simulate",
     "curve": "answers.curve",
-    "Grid": "answers.lines",
-    "Layouts": "answers.lines",
+    "Grid": "answers.curve_lines",
+    "Layouts": "answers.curve_lines",
     "plan": "planning.plan",
     "plan_rules": "planning.rules",
     "ProvisionRules": "planning.rules",

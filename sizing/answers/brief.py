@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Each, Outcome, Progress, unwatched
 from sizing.answers.compare import candidates_of, compare
 from sizing.answers.curve import Curve, evaluated, marked
+from sizing.answers.curve_lines import Grid, Layouts, LineByRate, by_rate, line_of
+from sizing.answers.curve_points import applying, metrics_of
 from sizing.answers.estimate import estimate
-from sizing.answers.lines import Grid, Layouts, LineByRate, by_rate, line_of
-from sizing.answers.points import applying, metrics_of
 from sizing.answers.whatif import Effect, effects
 from sizing.question.question import Question
 from sizing.specs.data import Data

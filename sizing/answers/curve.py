@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers import lines as replica_lines
+from sizing.answers import curve_lines
 from sizing.answers.answer import Answer, Each, Outcome, Pool, Progress
-from sizing.answers.lines import CurveLine, Grid, Pair, with_points
-from sizing.answers.points import CurvePoint, LoadSample, applying, judged, sample_at, sample_of
+from sizing.answers.curve_lines import CurveLine, Grid, Pair, with_points
+from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, sample_at, sample_of
 from sizing.answers.search import evaluate
 from sizing.answers.verify import verify
 from sizing.question.question import Question, load_data
@@ -116,16 +116,16 @@ def curve(
     >>> len(drawn.lines), len(drawn.points)
     (1, 3)
     """
-    data, grid = data or load_data(), grid or replica_lines.default_grid(question)
+    data, grid = data or load_data(), grid or curve_lines.default_grid(question)
     question = question.with_(requests_per_s=None, concurrency=None, population=None)
-    found = list(replica_lines.lines(question, grid, data))
+    found = list(curve_lines.lines(question, grid, data))
     if question.space.pools is not None:
         from sizing.answers import pool_lines
 
         found += pool_lines.lines(question, grid, data)
     best = None if sized is None else sized.answer
-    if best is not None and not any(replica_lines.is_of(line, best) for line in found):
-        found.append(replica_lines.line_of_load(best.pool.load, question))
+    if best is not None and not any(curve_lines.is_of(line, best) for line in found):
+        found.append(curve_lines.line_of_load(best.pool.load, question))
     predicted = evaluated(found, question, grid, each=each, progress=progress)
     if sized is not None and best is not None:
         predicted = [_with_answer(line, best, sized.question) for line in predicted]
@@ -136,9 +136,9 @@ def curve(
 
 def _with_answer(line: CurveLine, best: Answer, question: Question) -> CurveLine:
     """The line of an answer with the load of one of its replicas as a point, which is the chosen one; another line as it is."""
-    if not replica_lines.is_of(line, best):
+    if not curve_lines.is_of(line, best):
         return line
-    point = replica_lines.point_of_answer(line, best, question)._replace(chosen=True)
+    point = curve_lines.point_of_answer(line, best, question)._replace(chosen=True)
     return replace(line, points=tuple(sorted((*line.points, point), key=lambda each: each.concurrency)))
 
 
@@ -170,7 +170,7 @@ def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> 
             most, holds = heaviest(line, question, grid), line.cache_holds
             assert holds is not None
             own = [] if most is None else [most.closed_form(holds)]
-            yield [*replica_lines.closed_form(line, grid.in_flight, grid.arrivals), *own]
+            yield [*curve_lines.closed_form(line, grid.in_flight, grid.arrivals), *own]
 
 
 def _simulated(
@@ -188,15 +188,13 @@ def _simulated(
     return ([sample for _ in row if (sample := next(in_order)) is not None] for row in rows)
 
 
-def _jobs(
-    line: CurveLine, question: Question, grid: Grid
-) -> Sequence[replica_lines.ReplicaJob | PairJob | HeaviestJob]:
+def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[curve_lines.ReplicaJob | PairJob | HeaviestJob]:
     if isinstance(line.pools, Pair):
         from sizing.answers import pool_lines
 
         return pool_lines.jobs(line.pools, question, grid)
     most = heaviest(line, question, grid)
-    return [*replica_lines.jobs(line, question, grid), *([] if most is None else [most])]
+    return [*curve_lines.jobs(line, question, grid), *([] if most is None else [most])]
 
 
 class HeaviestJob(NamedTuple):

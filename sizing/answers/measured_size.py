@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.lines import Arrivals, CurveLine
-from sizing.answers.points import CurvePoint
+from sizing.answers.curve_lines import Arrivals, CurveLine
+from sizing.answers.curve_points import CurvePoint
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.frozen import Frozen

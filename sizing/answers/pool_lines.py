@@ -17,8 +17,8 @@ import numpy as np
 
 from sizing.answers import pools
 from sizing.answers.answer import Answer
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, predicted
-from sizing.answers.points import LoadSample, sample_at, sample_of
+from sizing.answers.curve_lines import SHARES, CurveLine, Grid, Pair, predicted
+from sizing.answers.curve_points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify

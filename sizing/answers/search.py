@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, TypeVar, get_args
 
-from sizing.answers import counts
+from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
 from sizing.answers.confidence import margin_of
-from sizing.answers.counts import Reply, Trial
+from sizing.answers.replica_counts import Reply, Trial
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, Exceeded, idle_conversations, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
@@ -178,7 +178,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
         (result,) = _tried([(pool.replica, trial)], question, data)
         return result, _reply(result, question, trial)
 
-    anew = counts.settled(count, question.service.extras.cached, tried)
+    anew = replica_counts.settled(count, question.service.extras.cached, tried)
     return at_load(anew, count, question) if isinstance(anew, Pool) else None
 
 
@@ -300,13 +300,13 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
     return [
         at_load(result, trial.replicas, question) if trial and isinstance(result, Pool) else result
-        for result, trial in counts.fewest_of(len(layouts), question.service.extras.cached, tried)
+        for result, trial in replica_counts.fewest_of(len(layouts), question.service.extras.cached, tried)
     ]
 
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
     """Evaluate each layout at the number of replicas of its trial."""
-    return evaluate(timed([counts.with_hit_rate(*each) for each in layouts], Timing(data)), question)
+    return evaluate(timed([replica_counts.with_hit_rate(*each) for each in layouts], Timing(data)), question)
 
 
 def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from numpy.typing import NDArray
 
-from sizing.answers import counts
+from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, Pool, unwatched
 from sizing.answers.confidence import likely
 from sizing.answers.deployment import Resolved, running
@@ -266,7 +266,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     if request.target.amount is None:
         message, allowed = "needs a load to say how many talks are idle", "with --rps, --users or --concurrency"
         raise InputError(message, field="--think-time", allowed=allowed)
-    extras = counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
+    extras = replica_counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
     return resolved._replace(question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 

@@ -46,7 +46,7 @@ def command(
     from sizing.catalog.profiles import load_engine, load_gpu, named_gpu
     from sizing.catalog.shelf import YAML_SUFFIXES, Found
     from sizing.cli.output import chosen_format, say_unread, write, write_file
-    from sizing.cli.reading import written_apart
+    from sizing.cli.reader import written_apart
     from sizing.report.calibrate import document, record
     from sizing.specs.errors import Fault, InputError, Part, check
     from sizing.specs.gpu import Gpu

@@ -116,7 +116,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
 
 
 def _sort(values: Mapping[str, Any]) -> Aim | None:
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
 
     if values["sort"] is None:
         return None
@@ -126,7 +126,7 @@ def _sort(values: Mapping[str, Any]) -> Aim | None:
 
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     """The GPUs to replace, or None. Raises InputError if they are misspelt, or if a demand is stated too."""
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
     from sizing.question.options import broken
 
     if values["replace"] is None:

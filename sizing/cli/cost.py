@@ -79,7 +79,7 @@ def check_gpu(asked: Question) -> None:
 
 
 def _picture(values: Mapping[str, Any]) -> Path | None:
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
 
     with Reader(values) as read:
         return read.picture()

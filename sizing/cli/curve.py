@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # loaded when the command runs
     from pathlib import Path
 
     from sizing.answers.curve import Curve
-    from sizing.answers.lines import Arrivals, Grid, Layouts
-    from sizing.answers.measured import Measured
+    from sizing.answers.curve_lines import Arrivals, Grid, Layouts
+    from sizing.answers.measured_lines import Measured
     from sizing.catalog.shelf import Found
     from sizing.question.names import Names
     from sizing.question.question import Question
@@ -155,7 +155,7 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
 def _own(values: Mapping[str, Any]) -> _Own:
     from sizing.catalog.files import expanded
     from sizing.catalog.measured import IN_FLIGHT
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
     from sizing.specs.units import whole_numbers
     from sizing.specs.workload import LATENCIES
 
@@ -199,7 +199,7 @@ def _measured(values: Mapping[str, Any], own: _Own, found: Found[Workload] | Non
     """
     if values["measured"] is None:
         return None
-    from sizing.answers.measured import measured
+    from sizing.answers.measured_lines import measured
     from sizing.cli.measured import rows_wanted
 
     gpus = values["gpu"] if values["gpu"] is not None else ",".join(found.spec.gpu if found else ())
@@ -238,7 +238,7 @@ def _predicted(
     parts: tuple[Part[Any], ...],
 ) -> tuple[Question, Grid, Question | None]:
     """The question and grid to predict, and the question with a demand that options state; measurements fill in unstated values."""
-    from sizing.answers.lines import Grid
+    from sizing.answers.curve_lines import Grid
     from sizing.question.ask import SEPARATE_PATH, decodes, separate_pools, with_origin
     from sizing.question.names import look_up
     from sizing.question.options import options_of
@@ -321,7 +321,7 @@ def _arrivals(own: _Own, known: Measured | None, *, pooled: bool) -> Arrivals:
 
 def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
     """The sizes to draw: stated, from the workload, from measured rows, or the defaults."""
-    from sizing.answers.lines import Layouts, default_grid
+    from sizing.answers.curve_lines import Layouts, default_grid
 
     usual = default_grid(question).layouts
     if known is not None and question.service.serving.tp is None:
@@ -330,7 +330,7 @@ def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
 
 
 def _loads(known: Measured | None) -> tuple[int, ...]:
-    from sizing.answers.lines import LOADS
+    from sizing.answers.curve_lines import LOADS
 
     if known is None:
         return LOADS

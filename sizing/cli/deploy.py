@@ -25,7 +25,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.answers.estimate import estimate
     from sizing.cli.estimate import to_size
     from sizing.cli.output import complain, print_text, write_file
-    from sizing.cli.reading import written_apart
+    from sizing.cli.reader import written_apart
     from sizing.formats.tables import json_line
     from sizing.launch.answer import Checkpoints, at_rank
     from sizing.launch.deploy import check_target, check_tool, deploy

@@ -39,7 +39,7 @@ def command(
     from sizing.answers.deployment import logged
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
-    from sizing.cli.reading import Reader, written_apart
+    from sizing.cli.reader import Reader, written_apart
     from sizing.question.configuration import without_settings
     from sizing.report.imports import document, record
     from sizing.specs.errors import Part, check

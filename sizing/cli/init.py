@@ -40,7 +40,7 @@ def command(
     """
     from sizing.catalog.files import exists
     from sizing.cli.output import complain, print_text, write_file
-    from sizing.cli.reading import written_apart
+    from sizing.cli.reader import written_apart
     from sizing.question.discovery import QUESTIONS, SUGGESTED, next_options, workload_text
 
     read = [] if answers in (None, STDIN) else [answers]

@@ -11,7 +11,7 @@ from sizing.question.options import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:
-    from sizing.answers.measured import Filter, Measured
+    from sizing.answers.measured_lines import Filter, Measured
     from sizing.catalog.shelf import Found
     from sizing.planning.cost import Ways
     from sizing.planning.rules import ProvisionRules
@@ -124,7 +124,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
     """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
-    from sizing.answers.measured import EVERY_LOAD, measured
+    from sizing.answers.measured_lines import EVERY_LOAD, measured
     from sizing.specs.units import comma_separated, whole_numbers
 
     if not file.lower().endswith(".csv"):
@@ -159,7 +159,7 @@ def rows_wanted(
     values: Mapping[str, Any], found: Found[Workload] | None, sizes: Mapping[str, tuple[int, ...] | None]
 ) -> Filter:
     """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
-    from sizing.answers.measured import Filter
+    from sizing.answers.measured_lines import Filter
     from sizing.question.names import ALL
     from sizing.specs.units import comma_separated
 

@@ -104,7 +104,7 @@ def command(
 
 def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     """The picture to draw and the seed of the draws, each None if not stated. Raises InputError for invalid ones."""
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
 
     with Reader(values) as read:
         plot, seed = read.picture(), read.seed(SEED)

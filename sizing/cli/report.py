@@ -123,7 +123,7 @@ def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion |
 
 def _target(output: str | None) -> Path | None:
     """The file to write, None for standard output. Raises InputError if it can't be written."""
-    from sizing.cli.reading import written_apart
+    from sizing.cli.reader import written_apart
     from sizing.specs.errors import InputError
 
     if output is None:

@@ -42,7 +42,7 @@ def command(**values: Any) -> None:
 
 def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
     """The sizes to show and the picture to draw. Raises InputError with all faults."""
-    from sizing.cli.reading import MOST, Reader
+    from sizing.cli.reader import MOST, Reader
     from sizing.report.roofline import StepSizes
     from sizing.specs.units import LISTED_NUMBERS, whole_numbers
 

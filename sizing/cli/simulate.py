@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sizing.answers.simulate import Arriving, Driving, Scenario
     from sizing.catalog.models import FoundModel
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
     from sizing.model.architecture import Layout
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
@@ -80,7 +80,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.catalog.files import expanded
     from sizing.cli.estimate import file_of, trace_of
     from sizing.cli.output import chosen_format
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
     from sizing.question.options import options_of
     from sizing.specs.errors import Part
 
@@ -222,7 +222,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
 def _driving(values: Mapping[str, Any]) -> Driving:
     """Read the options. Raises InputError for each option that is wrong, contradicts another or is in ticks."""
     from sizing.answers.simulate import OWN, WINDOW_S, Driving
-    from sizing.cli.reading import MOST, Reader
+    from sizing.cli.reader import MOST, Reader
     from sizing.engine.rules import POLICIES
     from sizing.engine.run import ROUTINGS
     from sizing.specs.units import parse_duration_s
@@ -357,7 +357,7 @@ def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
 
 def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools: SeparatePools | None) -> None:
     """Raise InputError with a fault for each option without effect, and for lengths that are spread too far."""
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
 
     read = Reader(values)
     asked, found, traced = names.workload.value, names.found.value, values["trace"] is not None

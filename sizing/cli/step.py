@@ -23,7 +23,7 @@ def command(**values: Any) -> None:
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.reading import Reader
+    from sizing.cli.reader import Reader
     from sizing.question.ask import layout_question
     from sizing.question.names import Layers
     from sizing.question.options import check_rules, of_layout, options_of

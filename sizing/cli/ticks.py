@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sizing.cli.reading import Reader
+from sizing.cli.reader import Reader
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult

@@ -83,7 +83,7 @@ def command(
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
     """The files to write. Raises InputError before any work if one can't be written or is also an input."""
-    from sizing.cli.reading import Reader, arguments
+    from sizing.cli.reader import Reader, arguments
 
     with Reader({"plot": plot, "per_row": per_row}) as read:
         found = ValidationFiles(read.picture(long=True), read.target("per_row"))

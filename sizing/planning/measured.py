@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sizing.answers.measured import Measured
+from sizing.answers.measured_lines import Measured
 from sizing.answers.measured_size import MeasuredSize
 from sizing.catalog.profiles import named_gpu
 from sizing.planning.cost import Ways, options_of_type, prices_of, split_of

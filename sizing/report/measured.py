@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.answers.lines import CurveLine
-from sizing.answers.measured import Measured
+from sizing.answers.curve_lines import CurveLine
+from sizing.answers.measured_lines import Measured
 from sizing.answers.measured_size import MEASURED_END, UNKNOWN_SHARE, UTILISATION, MeasuredSize, Short, Statistic
 from sizing.catalog.profiles import named_gpu
 from sizing.formats.page import (

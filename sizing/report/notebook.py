@@ -8,8 +8,8 @@ from typing import Any, TypeGuard, TypeVar
 
 from sizing.answers.answer import Outcome
 from sizing.answers.curve import Curve
+from sizing.answers.curve_lines import Grid
 from sizing.answers.deployment import deployment
-from sizing.answers.lines import Grid
 from sizing.answers.simulate import Runs, Scenario
 from sizing.formats.tables import as_json, as_markdown
 from sizing.formats.text import render
@@ -90,7 +90,7 @@ def shown(
     if isinstance(result, Bill):
         return _of("cost", result)
     if isinstance(result, Curve) and question is not None:
-        from sizing.answers.lines import default_grid
+        from sizing.answers.curve_lines import default_grid
         from sizing.report.curve import record as of_curve
         from sizing.report.curve import sections as curve_sections
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.answers import counts
+from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, Pool
-from sizing.answers.counts import Reply, Trial
+from sizing.answers.replica_counts import Reply, Trial
 from sizing.answers.search import search, with_count
 from sizing.answers.verify import simulated
 from sizing.cli.main import run
@@ -140,7 +140,7 @@ def test_what_requests_draw_is_what_is_expected(engines: int, kept: float) -> No
 
 def tried(cached: Cached, needed: Callable[[int], int | None]) -> tuple[int | None, int]:
     """The replicas that a search comes to, and its trials, where so many are needed with what a number of them finds."""
-    trials = counts.fewest(cached)
+    trials = replica_counts.fewest(cached)
     trial: Trial = next(trials)
     count = 0
     while True:
@@ -291,7 +291,7 @@ def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     kept = found.replica.service.extras.cached.kept
     assert alive is not None
     assert kept < 1
-    assert kept <= alive.kept + counts.KEPT_CLOSE
+    assert kept <= alive.kept + replica_counts.KEPT_CLOSE
 
 
 def test_a_cache_that_is_too_small_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -474,5 +474,5 @@ def test_a_share_that_falls_slowly_settles() -> None:
         tried.append(trial.kept)
         return trial.kept, Reply(3, 0.06 + 0.8 * trial.kept)
 
-    assert counts.settled(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
+    assert replica_counts.settled(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
     assert len(tried) < 8

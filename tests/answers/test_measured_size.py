@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from places import DATA
 
-from sizing.answers.measured import Filter, measured
+from sizing.answers.curve_points import LoadSample, point_of
+from sizing.answers.measured_lines import Filter, measured
 from sizing.answers.measured_size import LoadCurve, closed_loop, heaviest_measured, highest_rate, load_curve, open_loop
-from sizing.answers.points import LoadSample, point_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import simulate
 from sizing.evidence.rows import Case, resolve

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sizing import ask, estimate
-from sizing.answers.lines import by_rate
+from sizing.answers.curve_lines import by_rate
 
 LOADS = {"rate": {"rps": 4}, "people": {"users": 150}, "in flight": {"concurrency": 40}}
 

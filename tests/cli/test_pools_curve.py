@@ -13,7 +13,7 @@ from builders import ask, data, option, real_model
 
 from sizing.answers import pool_lines
 from sizing.answers.curve import evaluated
-from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
+from sizing.answers.curve_lines import CurveLine, Grid, Layouts, Pair
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.question.question import PoolSpace, Question, SeparatePools

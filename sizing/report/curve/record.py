@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.curve import Curve, CurveAxis
-from sizing.answers.lines import CurveLine, Grid, Origin, Pair
-from sizing.answers.measured import Measured
-from sizing.answers.points import CurvePoint
+from sizing.answers.curve_lines import CurveLine, Grid, Origin, Pair
+from sizing.answers.curve_points import CurvePoint
+from sizing.answers.measured_lines import Measured
 from sizing.engine.simulation import ROUNDS
 from sizing.formats.view import Assumption, fields, filled, plain, taken
 from sizing.formats.words import milliseconds

@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from sizing.answers.points import CurvePoint
+from sizing.answers.curve_points import CurvePoint
 from sizing.formats.view import (
     Document,
     Facts,

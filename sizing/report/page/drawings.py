@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.answers.points import CurvePoint, metrics_of
+from sizing.answers.curve_points import CurvePoint, metrics_of
 from sizing.formats.page import PageTable, page_table
 from sizing.formats.view import Figure, Mark, Quantity, Series, Table, Tick, in_words
 from sizing.formats.words import milliseconds, number

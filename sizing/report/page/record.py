@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Suggestion
 from sizing.answers.brief import Brief
-from sizing.answers.lines import LineByRate
+from sizing.answers.curve_lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.formats.view import filled
 from sizing.model.architecture import Layout

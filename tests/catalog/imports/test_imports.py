@@ -28,7 +28,7 @@ from result_forms import (
     written,
 )
 
-from sizing.answers.measured import Filter, measured
+from sizing.answers.measured_lines import Filter, measured
 from sizing.catalog.imports.rows import HEAD, csv_text, import_files, stated
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from result_forms import AGGREGATE, AIPERF, GENAI_PERF, GUIDELLM_0_8, GUIDELLM_METRICS, LLMPERF, STATED, VLLM, written
 
-from sizing.answers.measured import EVERY_LOAD, Filter, measured
+from sizing.answers.measured_lines import EVERY_LOAD, Filter, measured
 from sizing.catalog.imports.results import read_results
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings

@@ -18,7 +18,7 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome, Pool, layout_of
 from sizing.answers.confidence import least_of, likely
-from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
+from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
 from sizing.answers.search import timed
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady

@@ -8,8 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
-from sizing.answers.lines import Arrivals, CurveLine
-from sizing.answers.points import CurvePoint, LoadSample, point_of
+from sizing.answers.curve_lines import Arrivals, CurveLine
+from sizing.answers.curve_points import CurvePoint, LoadSample, point_of
 from sizing.catalog import models
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import GPUS, named_gpu
