@@ -32,6 +32,10 @@ from sizing.specs.units import GIGA, MICRO, TERA
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
+UNPACKED = (
+    "int4",
+    "int8_weight_only",
+)  # fused experts that unpack weights: too far below the peak to lose clock (see `chips`)
 
 
 def corners() -> tuple[float, ...]:
@@ -293,7 +297,8 @@ class Kernels:
         if routed is not None and measured is not None:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
             bandwidth = self._drawn_bytes_per_s(measured.memory)
-            sustained = min(1.0, self._rows.chips.sustained_experts * max(1.0, self._clock(measured.gpu)))
+            kept = 1.0 if measured.precision in UNPACKED else self._rows.chips.sustained_experts
+            sustained = min(1.0, kept * max(1.0, self._clock(measured.gpu)))
             if self.settings.expert_imbalance is None:
                 routed = experts.most_liked(routed)
             measured_s = experts.seconds(
