@@ -22,7 +22,7 @@ from sizing.answers.answer import (
     preference,
     spent,
 )
-from sizing.answers.search import outcome_over, timed, with_count
+from sizing.answers.search import sized_anew, timed, with_count
 from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower, stored_as
@@ -94,23 +94,27 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     def at(seconds: float) -> Question:
         return question.with_(limits=question.target.limits.at(name, seconds))
 
+    def fewer_at(seconds: float, loads: Sequence[Timed]) -> list[Pool]:
+        """The layouts that take fewer GPUs than the answer at a limit of `seconds`, best first."""
+        return [of.pool for of in sized_anew(loads, at(seconds), data).answers if of.gpus < best.gpus]
+
     def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
         """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
-        fewer = _fewer(loads, at(seconds), best.gpus)
+        fewer = fewer_at(seconds, loads)
         sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
         found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
     loosest_s = limit.seconds * RULES.most_relaxed
-    loads = [pool.load for pool in _fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus)]
+    loads = [pool.load for pool in fewer_at(loosest_s, _loads_below(outcome, at(loosest_s), data))]
     if not loads:
         return None
     low, high, able = 1.0, RULES.most_relaxed, loads
     while high / low > RULES.threshold_step:
         middle = math.sqrt(low * high)
         # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-        fewer = [pool.load for pool in _fewer(able, at(limit.seconds * middle), best.gpus)]
+        fewer = [pool.load for pool in fewer_at(limit.seconds * middle, able)]
         low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
     seconds = legible(limit.seconds * high)
     size = confirmed_at(loads, seconds, at(loosest_s))
@@ -133,7 +137,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
-def beyond(outcome: Outcome) -> Beyond | None:
+def beyond(outcome: Outcome, data: Data) -> Beyond | None:
     """What binds the answer's layout next, where its limit is as long as any that is tried; None where no latency binds."""
     best, question = outcome.best, outcome.question
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
@@ -141,7 +145,7 @@ def beyond(outcome: Outcome) -> Beyond | None:
     name = best.pool.capacity.binding
     loosest_s = getattr(question.target.limits, name).seconds * RULES.most_relaxed
     loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
-    found = outcome_over((best.pool.load,), loosest).best
+    found = sized_anew((best.pool.load,), loosest, data).best
     if found is None:
         return None
     capacity = found.pool.capacity
@@ -181,11 +185,6 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
         if isinstance(entry, Replica) and layout_of(entry) in rejected
     ]
     return (*found, *(load for load in timed(again, Timing(data)) if isinstance(load, Timed)))
-
-
-def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> list[Pool]:
-    """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
-    return [answer.pool for answer in outcome_over(loads, question).answers if answer.gpus < gpus]
 
 
 def legible(value: float) -> float:

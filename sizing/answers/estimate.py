@@ -61,7 +61,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         idle=advice.nearly_idle(outcome.answer, whole, closed) if outcome.answer is not None and relaxed else None,
         usual=at_usual_limits(outcome, whole, data) if relaxed else None,
         in_fp8=in_fp8(outcome, whole, data) if relaxed else None,
-        beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
+        beyond=advice.beyond(asked, data) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=predicted,
     )

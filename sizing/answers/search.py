@@ -291,6 +291,13 @@ def _spread(question: Question, data: Data, known: Collection[LayoutKey]) -> Out
     return outcome_of(results, question)
 
 
+def sized_anew(loads: Sequence[Timed], question: Question, data: Data) -> Outcome:
+    """The outcome of one question over layouts that were found for another demand or other limits."""
+    if question.service.extras.cached.varies:
+        return outcome_of(_fewest([load.replica for load in loads], question, data), question)
+    return outcome_over(loads, question)
+
+
 def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[Pool | Refusal]:
     """Find the fewest replicas of each layout; each round tries one number for every layout together."""
 
