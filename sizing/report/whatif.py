@@ -29,7 +29,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import Limited, figures_by_name
-from sizing.report.parts.quantities import GPU, GPUS, ITL, TTFT, at_limit, of_task
+from sizing.report.parts.quantities import E2E, GPU, GPUS, ITL, LATENCY_QUANTITIES, TTFT, at_limit, of_task
 from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
 from sizing.report.parts.screen import NEXT, few, following, rests_on
 
@@ -40,6 +40,7 @@ AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST = "max_requests_per_s"
 MOST_SHOWN = 6  # rows of a screen; more where the best combination has more changes
 LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be named for it
+MOST_SLOWER = 0.05  # the share by which it may make another figure worse without that being named beside it
 EVEN_ODDS = (
     "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
 )
@@ -307,7 +308,7 @@ def _methods(record: WhatIfReport) -> Iterator[str]:
 def _in_force(columns: Iterable[Quantity], record: WhatIfReport) -> Iterator[Quantity]:
     """Yield the columns of the task, each latency in the statistic of its limit."""
     for column in of_task(columns, record.inputs.task):
-        limit = record.inputs.limits.get(column.key) if column.key in (TTFT.key, ITL.key) else None
+        limit = record.inputs.limits.get(column.key) if column in LATENCY_QUANTITIES else None
         yield column if limit is None or limit.statistic == "mean" else at_limit(column, limit.statistic)
 
 
@@ -366,20 +367,26 @@ def _given(taken: Sequence[OptionReport]) -> str:
 
 
 def _faster(record: WhatIfReport) -> Iterator[str]:
-    """Yield each option that saves nothing, takes no more GPUs, and shortens a latency."""
-    base = record.base_closed_form or record.base
+    """Yield each option that saves nothing, takes no more GPUs, and shortens a latency, with what it makes worse."""
+    base, latencies = record.base_closed_form or record.base, tuple(_in_force((TTFT, ITL, E2E), record))
     for option in record.options if base is not None else ():
         if base is None or option.helps or option.gpus > base.gpus or option.gpu != base.gpu:
             continue
-        shorter = [
-            f"{latency.heading} {latency.text(option)} in place of {latency.text(base)}"
-            for latency in _in_force((TTFT, ITL), record)
-            if (now := latency.value(option)) and (was := latency.value(base)) and now < was * (1 - LEAST_FASTER)
+        found = [(each, each.value(option), each.value(base)) for each in latencies]
+        said = [
+            (f"{each.heading} {each.text(option)} in place of {each.text(base)}", now / was, each.key == E2E.key)
+            for each, now, was in found
+            if now and was
         ]
+        shorter = [text for text, times, whole in said if times < 1 - LEAST_FASTER and not whole]
         if shorter:
+            worse = [text for text, times, _ in said if times > 1 + MOST_SLOWER]
+            if _most(option) < _most(base) * (1 - MOST_SLOWER):
+                worse.append(f"at most {number(_most(option))} requests/s in place of {number(_most(base))}")
             given = _given([option])
             fewer = "no GPU fewer" if option.gpus == base.gpus else plural(option.gpus, "GPU")
-            yield f"{option.options}: {fewer}, {', '.join(shorter)}" + (f"; {given}" if given else "")
+            but = f"; but {', '.join(worse)}" if worse else ""
+            yield f"{option.options}: {fewer}, {', '.join(shorter)}{but}" + (f"; {given}" if given else "")
 
 
 def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:

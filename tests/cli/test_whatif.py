@@ -300,6 +300,22 @@ def test_an_option_that_only_shortens_a_latency_is_named(capsys: pytest.CaptureF
     assert f"no GPU fewer, ITL {eagle['itl_ms']:.3g} ms in place of {base['itl_ms']:.3g} ms" in screen
 
 
+def test_an_option_that_is_named_for_a_latency_says_what_it_makes_worse(capsys: pytest.CaptureFixture[str]) -> None:
+    length = "--isl", "2000", "--osl", "300", "--rps", "30", "--itl", "p99:25ms"
+    asked = "-m", "llama-3.1-8b", "-g", "h100-sxm", *length, "--no-verify"
+    found = whatif(*asked)
+    assert run(["whatif", *asked]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    (said,) = re.findall(r"Faster (.*?) Needs", screen)
+    one, base = next(each for each in found["options"] if said.startswith(each["options"])), found["base"]
+    before, _, worse = said.partition("; but ")
+    most = [of["max_requests_per_s_per_gpu"] * of["gpus"] for of in (one, base)]
+    assert "p99 ITL" in before and "TTFT" not in before
+    assert one["ttft_ms"] > 1.05 * base["ttft_ms"] and most[0] < 0.95 * most[1]
+    assert f"TTFT {one['ttft_ms']:.3g} ms in place of {base['ttft_ms']:.3g} ms" in worse
+    assert f"at most {most[0]:.3g} requests/s in place of {most[1]:.3g}" in worse.replace(".0", "")
+
+
 def test_a_latency_is_in_the_statistic_of_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "chat", "-g", "h100-sxm", "--no-verify"
     found = whatif(*asked)
