@@ -23,11 +23,11 @@ from sizing.answers.answer import (
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure_size import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
-from sizing.catalog.models import published, stored_in
+from sizing.catalog.models import load_model, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower
-from sizing.question.question import Question, SeparatePools, load_data
+from sizing.question.question import Question, SeparatePools, load_data, service_of
 from sizing.specs.data import Data
 
 FP8 = "fp8"
@@ -88,16 +88,15 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
     best = outcome.answer
     if best is None or best.separate or best.gpus == 1 or question.origin.workload.precision is not None:
         return None
-    plan, model = best.pool.replica.plan, question.service.model
-    if question.target.amount is None or FP8 not in narrower(plan.weight_bits, data.formats):
+    if question.target.amount is None or FP8 not in narrower(best.pool.replica.plan.weight_bits, data.formats):
         return None
-    if (checkpoint := stored_in((FP8, f"{FP8}_block"), model.name)) is None:
+    if (checkpoint := stored_in((FP8, f"{FP8}_block"), question.service.model.name)) is None:
         return None
-    asked = question.with_(gpu_types=(best.pool.replica.gpu_type,), precisions=(FP8,))
-    stored = published(checkpoint)
-    if stored is not None and stored.cache is not None and question.service.kv_precision == "auto":
-        asked = asked.with_(kv_precision=stored.cache)
-    found = _closed_form(asked, data)
+    stored, service = load_model(checkpoint), question.service
+    engine = (service.engine, service.engine_version)
+    model = service_of(question.origin.workload, stored.spec, engine, service.extras).model
+    types = (best.pool.replica.gpu_type,)
+    found = _closed_form(question.with_(model=model, gpu_types=types, precisions=(stored.precision,)), data)
     return OtherAnswer(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
 
 
