@@ -353,7 +353,7 @@ def sections(record: Compare) -> Iterator[Section]:
     yield Facts(
         (
             *lines,
-            *(line._replace(spare=FP8_LAST - 1) for line in replica_lines(record.inputs)),
+            *replica_lines(record.inputs),
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),

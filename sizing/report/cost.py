@@ -274,11 +274,10 @@ def sections(record: CostReport) -> Iterator[Section]:
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield costs.table(record.options, "/options", crowded=True)
-    replica = (each._replace(spare=2) for each in replica_lines(record.inputs.of_question))
-    known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
     facts = [*_pays(record), *_load(record), *_at_full_use(record)]
     facts += few("Left out", record.problems, "GPU type")
-    yield Facts((*facts, *replica, *known, following(DERIVED, *([] if record.explanations else [EXPLAINS]))))
+    about = (*replica_lines(record.inputs.of_question), *rests_on(record.assumptions))
+    yield Facts((*facts, *about, following(DERIVED, *([] if record.explanations else [EXPLAINS]))))
 
 
 def _pays(record: CostReport) -> Iterator[Line]:

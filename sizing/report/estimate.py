@@ -64,12 +64,12 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
     "gpu_budget": "Infeasible: the demand takes more GPUs than the budget",
 }
 COMMANDS = "llmsize report: a page; llmsize deploy: start it"
-MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published runs are like it
+MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published runs, or none on such GPUs, are like it
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
 # What a short screen leaves out after all usual spare lines; the last three only where every doubt is told.
-MEMORY_LAST, PRICES_LAST, REPLICA_LAST, TYPES_LAST, FP8_LAST = 10, 11, 13, 14, 15
+MEMORY_LAST, PRICES_LAST, BINDS_LAST, TYPES_LAST, FP8_LAST = 10, 11, 13, 14, 15
 RANGED = "latency.{}.{}"  # the paths of bands of latencies
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
@@ -307,12 +307,13 @@ def sections(record: Estimate) -> Iterator[Section]:
     if record.latency is not None:
         yield screen.figures(_judged(record), note=screen.WAITS if record.inputs.mode == "offline" else "")
     derive = "" if record.explanations else "--explain; "
-    commands = COMMANDS if record.evidence is None or record.evidence.groups else MEASURED
+    known = record.evidence is None or (record.evidence.groups and not record.evidence.any_gpu)
+    commands = COMMANDS if known else MEASURED
     after = (f"--verbose, --explain; {commands}", f"{derive}{commands}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
     by_day = _by_day(record)
-    known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
-    yield Facts((*around, *known, following(*after)))
+    inputs_known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
+    yield Facts((*around, *inputs_known, following(*after)))
 
 
 def answer(record: Estimate) -> Facts:
@@ -434,7 +435,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     demanded, beside = is_demanded(i.demand), (record.alternatives, record.rejected)
     types = [each for best in bests for each in layouts.other_types(best, *beside, demanded=demanded)]
     # The other GPU types come before other layouts in full and the memory.
-    yield from (line._replace(spare=REPLICA_LAST) for line in replica_lines(i))
+    yield from replica_lines(i)
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         of = () if record.memory is None else (screen.memory_line(record.memory, None, i.optimisations),)
@@ -451,7 +452,9 @@ def _around(record: Estimate) -> Iterator[Line]:
             yield Line(warned, "Warning")
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
-    yield Line(_binds(record), "Capacity" if i.mode == "offline" else "Binds")
+    binding, offline = record.limiting, i.mode == "offline"
+    rank = 0 if offline or binding.limit_ms is not None else BINDS_LAST
+    yield Line(_binds(record), "Capacity" if offline else "Binds", spare=rank)
     yield from layouts.with_fp8(record.with_fp8, FP8_LAST)
     yield from (line._replace(spare=TYPES_LAST) for line in types)
     if record.prices is not None:

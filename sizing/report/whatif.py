@@ -33,7 +33,7 @@ from sizing.report.parts.quantities import E2E, GPU, GPUS, ITL, LATENCY_QUANTITI
 from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
 from sizing.report.parts.screen import NEXT, few, following, rests_on
 
-NOTE = "requests/s: the most of a row's GPUs within the limits{}; best together comes first"
+NOTE = "requests/s: the most of a row's GPUs within the limits{}; all rows in closed form"
 OF_TOKENS = "; $/M: output tokens"
 ADAPTERS = f"{NEXT}; with LoRA adapters: --lora 16x64"
 AS_IT_IS, TOGETHER = "as it is", "best together"
@@ -41,10 +41,7 @@ MOST = "max_requests_per_s"
 MOST_SHOWN = 6  # rows of a screen; more where the best combination has more changes
 LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be named for it
 MOST_SLOWER = 0.05  # the share by which it may make another figure worse without that being named beside it
-EVEN_ODDS = (
-    "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
-)
-BY_CLOSED_FORM = "All rows are in closed form, to be comparable"
+EVEN_ODDS = "All by the prediction alone; with 50 % confidence, as it is takes {}"
 
 
 class AnswerSummary(NamedTuple):
@@ -276,9 +273,12 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         without = {"gpu" if not several else "", COLUMNS[-1].key if demanded else COLUMNS[-2].key}
         columns = [column for column in COLUMNS if column.key not in without]
         note = NOTE.format("" if demanded else OF_TOKENS)
-        yield Table(tuple(_in_force(columns, record)), answers, notes=(note, *_methods(record))).cut(
-            max(MOST_SHOWN, 2 + len(together)), "more change", "--verbose"
-        )
+        yield Table(
+            tuple(_in_force(columns, record)),
+            answers,
+            notes=(note, *_even(record)),
+            spare_notes=tuple(_simulated(record)),
+        ).cut(max(MOST_SHOWN, 2 + len(together)), "more change", "--verbose")
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
     helps = [
@@ -286,13 +286,12 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         for label, said, rank in (("Faster", tuple(_faster(record)), 8), ("Needs", helpful, 6), ("Refused", refused, 2))
         for line in few(label, said, "option", 1)
     ]
-    replica = (line._replace(spare=2) for line in replica_lines(i))
     after = following(NEXT if "lora" in i.optimisations else ADAPTERS)
-    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), after))
+    yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), after))
 
 
-def _methods(record: WhatIfReport) -> Iterator[str]:
-    """Yield the notes of the table: the method of all rows, simulated figures of confirmed rows, and the GPUs at even odds."""
+def _simulated(record: WhatIfReport) -> Iterator[str]:
+    """Yield the simulated figures of confirmed rows, as the table is in closed form."""
     best = None if record.best is None else record.best.answer
     times = tuple(_in_force((TTFT, ITL), record))
     said = [
@@ -300,7 +299,12 @@ def _methods(record: WhatIfReport) -> Iterator[str]:
         for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
         if each is not None and each.verified
     ]
-    yield f"{BY_CLOSED_FORM}; simulated: {'; '.join(said)}" if said else BY_CLOSED_FORM
+    if said:
+        yield f"Simulated: {'; '.join(said)}"
+
+
+def _even(record: WhatIfReport) -> Iterator[str]:
+    """Yield the GPUs at even odds, where they are others."""
     if record.gpus_at_even_odds is not None:
         yield EVEN_ODDS.format(plural(record.gpus_at_even_odds, "GPU"))
 

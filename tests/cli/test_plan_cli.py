@@ -426,8 +426,8 @@ def test_a_year_of_growth_is_twelve_months(capsys: pytest.CaptureFixture[str]) -
     assert year == by["--until", "2027-11-28"]
     assert (year["until"], year["months"]) == ("2027-11-28", 12)
     assert year["at_date"]["times"] == pytest.approx(1.05**12)
-    assert "from 2026-11-28 over 12 months; " in " ".join(out_of(capsys, *grows, "--months", "12").split())
-    assert "from 2026-11-28 over 11.1 months; " in " ".join(out_of(capsys, *grows, "--until", "2027-11").split())
+    assert "from 2026-11-28 over 12 months: " in " ".join(out_of(capsys, *grows, "--months", "12").split())
+    assert "from 2026-11-28 over 11.1 months: " in " ".join(out_of(capsys, *grows, "--until", "2027-11").split())
 
 
 @pytest.mark.parametrize(("command", "option"), [("plan", "--cloud"), ("cost", "--cloud"), ("plan", "--provider")])

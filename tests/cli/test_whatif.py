@@ -275,7 +275,7 @@ def test_all_rows_of_the_table_are_by_one_method(capsys: pytest.CaptureFixture[s
         assert not closed["verified"]
         row = rf"{name} {closed['gpus']} {closed['layout']} [0-9.,]+ {closed['limited']['ttft_ms']['ms']:.3g} ms"
         assert re.search(row, screen), row
-    assert "All rows are in closed form" in screen
+    assert "; all rows in closed form" in screen
 
 
 def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,11 +38,11 @@ SCREENS = {
     "compare": (["compare", "chat", "-g", "h100-sxm,l40s", "--no-verify", "--jobs", "1"], 0),
     "many GPU types": (["estimate", "rag", "-g", "h100-sxm,l40s,rtx-3060,t4,b200,a10,mi300x", "--no-verify"], 0),
     "plan": (["plan", "chat", "-g", "h100-sxm", "--no-verify"], 0),
-    "plan with growth": (["plan", "rag", "-g", "l40s", "--growth", "10%", "--until", "2027-12", "--spare", "1", "--no-verify"], 0),
+    "plan with growth": (["plan", "chat", "-g", "h100-sxm", "--growth", "50%/year", "--from", "2026-12", "--until", "2027-12", "--spare", "1", "--headroom", "20%", "--lead-time", "12w", "--no-verify"], 0),
     "many optimisations": (["whatif", "rag", "-g", "l40s", "--no-verify"], 0),
     "even odds": (["whatif", "chat", "-g", "mi300x", "--no-verify"], 0),
     "plan that fails": (["plan", "chat", "-g", "l4", "--tp", "1", "--no-verify"], 1),
-    "cost": (["cost", "chat", "-g", "h100-sxm", "--no-verify"], 0),
+    "cost": (["cost", "chat", "-g", "h100-sxm", "--own", "hgx-h100", "--cloud", "aws,lambda", "--api", "1.0,3.0", "--no-verify"], 0),
     "whatif": (["whatif", "chat", "-g", "h100-sxm", "--no-verify"], 0),
     "step": (["step", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--decode", "8", "--context", "500"], 0),
     "roofline": (["roofline", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--tp", "4"], 0),
@@ -84,6 +84,19 @@ def test_lines_under_a_label_lose_their_last_first_and_keep_their_label(over: in
     assert shown[len(others) :] == kept
 
 
+# Screens of an answer, which say the precision, the engine and what is assumed (the price first) however full they are.
+OF_ANSWERS = (
+    "compare",
+    "many GPU types",
+    "plan",
+    "plan with growth",
+    "many optimisations",
+    "even odds",
+    "cost",
+    "whatif",
+)
+
+
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_command_takes_one_screen_and_its_colour_is_its_exit_code(
     name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +105,10 @@ def test_every_command_takes_one_screen_and_its_colour_is_its_exit_code(
     assert run(arguments) == code
     text = capsys.readouterr().out
     assert len(text.splitlines()) <= MOST_LINES and widest(text) <= 80 and text.isascii()
+    if name in OF_ANSWERS:
+        assert re.search(r"^Replica +\S.* vLLM \d", " ".join(text.split("\n" + " " * 10)), re.M)
+        assert re.search(r"(FP8|BF16) (weights|=)", text)
+        assert re.search(r"^Assumed .*\$|^\$/GPU-hour ", text, re.M)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert run(arguments) == code

@@ -147,7 +147,7 @@ def table(options: Sequence[CostOption], path: str, *, crowded: bool = False) ->
         _usd("usd_per_month", "$/month"),
         _usd("usd_per_year", "$/year"),
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
-        _usd("usd_per_million_tokens.total.at_load", "$/M tokens in + out"),
+        _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
     )
     parts = dict.fromkeys(part for o in options if _follows(o) and o.note for part in o.note.split("; "))
     following = (f"Following the load: {'; '.join(parts)}",) if parts else ()

@@ -430,8 +430,8 @@ def doubts(
     """
     any_gpu = found is not None and found.any_gpu
     if any_gpu:
-        measure = "" if said else f": {screen.MEASURE_FIRST}"
-        yield Line(f"Too few of these runs are on GPUs like the {gpu}{measure}")
+        measure = "" if said else f": {screen.MEASURE}"
+        yield Line(f"Too few of these runs are on GPUs like {gpu}{measure}")
     rules, of_key = shelf.only(Advice), {each.key: each for each in limited}
     found_far = [(each, of_key[each.key]) for each in LATENCY_QUANTITIES if each.key in of_key]
     far = [(each, of) for each, of in found_far if of.band.high >= of.ms * rules.far_off]

@@ -19,18 +19,23 @@ def growth_lines(growth: Growing) -> Iterator[Line]:
         in_nodes = f" in {nodes_sure:,}" if nodes_sure > then.nodes else ""
         sure = f" ({then.gpus_sure:,}{in_nodes} to be sure)" if (then.gpus_sure or 0) > then.gpus else ""
         held = f"{plural(then.gpus, 'GPU')} in {plural(then.nodes, 'node')}{sure}"
-        until = f"; {growth.until}: {number(then.times)} times the demand, {held}"
+        until = f": {number(then.times)} times the demand, {held}"
+    yield Line(f"{_growing_from(growth)}{until}", "Growth")
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
-        until += f", {last} in the last month, {whole} in all (each month at the size of its end)"
-    yield Line(f"{_growing_from(growth)}{until}", "Growth")
+        yield Line(f"{last} in the last month, {whole} in all, at month-end sizes", " ", spare=9)
     expected = _due(growth, growth.next_node, growth.additions)
     hint = "; when to order: --lead-time 12w" if growth.next_node and not growth.next_node.order_by else ""
     first, *later = few("Next node", [expected[0] + hint, *expected[1:]], "node")
-    yield from (first, *(line._replace(spare=7) for line in later))
+    within = growth.until is None or bool(growth.additions)
+    yield from (first._replace(spare=0 if within else 8), *(line._replace(spare=7) for line in later))
     surely = _due(growth, growth.next_node_sure, growth.additions_sure, sure=True)
     if growth.next_node_sure is not None and surely != expected:
-        yield from (line._replace(spare=6) for line in few("To be sure", surely, "node"))
+        first, *later = few("To be sure", surely, "node")
+        yield from (
+            first._replace(spare=0 if growth.additions_sure else 6),
+            *(line._replace(spare=6) for line in later),
+        )
 
 
 def _due(growth: Growing, first: Month | None, within: Sequence[Month], *, sure: bool = False) -> list[str]:

@@ -23,7 +23,8 @@ KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
-MEASURE_FIRST = "measure one replica first (llmsize deploy --benchmark, import, calibrate)"
+MEASURE = "measure one replica first"
+MEASURE_FIRST = f"{MEASURE} (llmsize deploy --benchmark, import, calibrate)"
 WAITS = "offline, TTFT has the wait in the queue"
 NO_LIMIT = "No latency limit is set"
 SINGLE = "one replica: no redundancy"
@@ -36,6 +37,7 @@ OBJECTIVES = {
     "energy": "lowest power",
 }
 ASSUMED, PRECISION_LAST = 9, 12  # the ranks among spare lines of what is assumed, and of a format that a GPU lacks
+LONG_ASSUMED = 140  # characters of assumptions, of which a short screen has only the prices if they are more
 MOST_LINES = 3  # for each of: alternatives, refusals
 MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
@@ -358,13 +360,17 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     if left := dict.fromkeys(str(a.value) for a in assumptions if a.what == LEFT_OUT):
         yield Line("; ".join(left), "Left out")
     askable = [a for a in assumptions if a.kind == KINDS[0] and not a.source.startswith(STATED)]
-    said = dict.fromkeys(filter(None, map(asked_for, askable)))
+    said = {words: a.what.endswith(PRICE) for a in askable if (words := asked_for(a))}
     borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
     encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]
     kernels = len(borrowed) - len(encoders)
     texts = [*encoders, *said, *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
-    if texts:
-        yield Line(", ".join(texts), "Assumed", DIM, spare=ASSUMED)
+    prices = [text for text in texts if said.get(text)]
+    if prices and len(", ".join(texts)) > LONG_ASSUMED:
+        yield Line(", ".join(prices), "Assumed", DIM)
+        yield Line(", ".join(text for text in texts if text not in prices), " ", DIM, spare=ASSUMED)
+    elif texts:
+        yield Line(", ".join(texts), "Assumed", DIM)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:

@@ -85,25 +85,24 @@ def sections(record: PlanReport) -> Iterator[Section]:
         inputs = record.inputs["workloads"][workload.name]
         rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
         yield screen.figures(rows, banded=False)
-        replica = (each._replace(spare=4) for each in replica_lines(inputs))
         fit = Fit(workload.gpus_per_replica, workload.gpus_per_node)
         grown = (record.growth and not workload.reserve.for_availability and record.growth.at_date) or None
         outlasting = outlasts(workload.reserve.replicas, workload.base_replicas, fit, grown)
         size = (_size(workload), *outlasting)
-        facts = [demand_line(inputs, workload.demand), *replica, *size]
+        facts = [demand_line(inputs, workload.demand), *replica_lines(inputs), *size]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
     facts += [found for each in record.availability for found in _available(each, record)]
     facts += [] if record.growth is None else growth_lines(record.growth)
     facts += [*_hours(record.hours), *([] if record.cloud is None else _cloud(record.cloud))]
-    yield Facts(tuple(facts))
     if record.moves:
-        yield Table(MOVES, record.moves, "/moves")
+        yield from (Facts(tuple(facts)), Table(MOVES, record.moves, "/moves"))
+        facts = []
     asked = record.inputs["workloads"].values()
     by_day = record.utilisation_mean is not None or any(is_by_day(each.demand) for each in asked)
     draws = () if record.uncertainty is None else _draws(record.uncertainty)
-    yield Facts((*draws, *rests_on(record.assumptions, by_day=by_day), following()))
+    yield Facts((*facts, *draws, *rests_on(record.assumptions, by_day=by_day), following()))
 
 
 def _headline(record: PlanReport) -> str:
@@ -232,6 +231,7 @@ WORKLOADS = (
     in_words("name", "workload alone"),
     quantities.GPU,
     in_words("layout", "layout", lambda workload: str(workload.sizes)),
+    quantities.WEIGHTS._replace(write=str.upper),
     Quantity("peak_requests_per_s", "peak req/s"),
     Quantity("base_replicas", "replicas", _count),
     Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
@@ -311,7 +311,8 @@ def _draws(found: Ranges) -> Iterator[Line]:
     if found.usd_per_month is not None:
         yield line("cost of draws", usd_per_month=tuple(found.usd_per_month))
     moving = [each for each in found.influences if each.rank_correlation]
-    yield from few("Matters most", [_moves_it(each) for each in moving], "input")
+    moves = few("Matters most", [_moves_it(each) for each in moving], "input")
+    yield from (each._replace(spare=8 * bool(at)) for at, each in enumerate(moves))
 
 
 def _moves_it(found: Influence) -> str:
