@@ -300,7 +300,7 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
                 raise InputError(ran if taken is None else stated)
             if case.missed is not None:
                 raise InputError(case.missed)
-            if case.first_token_in_itl or case.statistic != "mean":
+            if case.itl_definition or case.statistic != "mean":
                 raise InputError("states no means of TTFT and ITL")
             if not metrics_of(case):
                 raise InputError("states nothing that depends on the engine")

@@ -75,8 +75,8 @@ def load_metrics(case: Case, served: Run) -> dict[str, float]:
     """The metrics of a load, in the statistic of the source."""
     statistic, known = case.statistic, served.latencies_s.items()
     metrics = {f"{name}_ms": found[statistic] / MILLI for name, found in known if statistic in found}
-    if case.first_token_in_itl:
-        metrics["itl_ms"] = _per_output_token_s(served) / MILLI
+    if case.itl_definition is not None:
+        metrics["itl_ms"] = ITL_DEFINITIONS[case.itl_definition](served) / MILLI
     replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # server_slo simulates one replica
     rates = {"req_per_s": served.requests_per_s, "output_tok_per_s": served.output_tokens_per_s}
     return metrics | {name: rate * replicas for name, rate in rates.items()}
@@ -87,6 +87,16 @@ def _per_output_token_s(served: Run) -> float:
     requests = served.requests
     e2e_s = np.asarray(requests.finished) - np.asarray(requests.arrival)
     return float(np.nanmean(e2e_s / np.asarray(requests.osl, dtype=float)))
+
+
+def _per_gap_s(served: Run) -> float:
+    """Mean over all pairs of neighbouring tokens, so that long outputs weigh more."""
+    requests = served.requests
+    decoding_s = np.asarray(requests.finished) - np.asarray(requests.first_token)
+    return float(np.nansum(decoding_s)) / max(1, sum(requests.osl) - len(requests.osl))
+
+
+ITL_DEFINITIONS = {"e2e_per_token": _per_output_token_s, "per_gap": _per_gap_s}
 
 
 def in_flight(case: Case, served: Run) -> float:

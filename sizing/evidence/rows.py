@@ -157,7 +157,7 @@ _engine = cache(profiles.load_engine)
 class Case(Frozen):
     """A row with the deployment and traffic to simulate for it.
 
-    `missed` says why the model can't run it at all; then all predictions are 0. `statistic` and `first_token_in_itl` are the
+    `missed` says why the model can't run it at all; then all predictions are 0. `statistic` and `itl_definition` are the
     source's definitions. `notes` lists choices for what the row does not state.
     """
 
@@ -168,7 +168,7 @@ class Case(Frozen):
     deployed: Deployment
     traffic: Traffic
     statistic: str
-    first_token_in_itl: bool
+    itl_definition: str | None
     missed: str | None
     notes: tuple[str, ...]
 
@@ -194,6 +194,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     longest = longest_of(row)
     asked = optimisations_of(facts)
     setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
+    if any(setup.is_of(entry) and entry.rows_of in row.source for entry in conventions.tailed_lengths):
+        facts = facts._replace(tailed="exponential")
     extras = with_repeated(extras_of(asked, model), row, setup, conventions)
     service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv, asked, extras)
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
@@ -232,7 +234,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         deployed=Deployment(kernels, replica.memory, rules, replicas),
         traffic=traffic,
         statistic=facts.statistic or "mean",
-        first_token_in_itl=facts.itl_definition == "e2e_per_token",
+        itl_definition=facts.itl_definition,
         missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )

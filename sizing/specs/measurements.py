@@ -156,6 +156,12 @@ class RepeatedPrompts(OfEngine):
     found: PositiveInt
 
 
+class TailedLengths(OfEngine):
+    """Rows of a source whose lengths are those of conversations: many short ones, with an exponential tail."""
+
+    rows_of: Text
+
+
 class BalancedPrompts(OfEngine):
     """Runs of a source whose attention-data ranks hold prompts until each has one, for at most `steps` steps, and `ready` more."""
 
@@ -244,6 +250,7 @@ class Conventions(OneFile):
     stretch: Stretch
     same_experts: tuple[SameExperts, ...]
     repeated_prompts: tuple[RepeatedPrompts, ...]
+    tailed_lengths: tuple[TailedLengths, ...]
     generated_budgets: tuple[GeneratedBudget, ...]
     balanced_prompts: tuple[BalancedPrompts, ...]
     date: Text
