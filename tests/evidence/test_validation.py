@@ -314,7 +314,7 @@ def test_another_definition_of_itl_is_converted() -> None:
     plain = predict(resolve(ROW)).values
     counted = predict(resolve(replace(ROW, notes="its inter-token latency includes the first token"))).values
     assert counted["itl_ms"] == pytest.approx(plain["e2e_ms"] / 100, rel=1e-9)
-    gaps = predict(resolve(replace(ROW, notes="TTFT/ITL means"))).values  # over all tokens: the same where outputs are equal
+    gaps = predict(resolve(replace(ROW, notes="TTFT/ITL means"))).values  # over all tokens, of equal outputs
     assert gaps["itl_ms"] == pytest.approx(plain["itl_ms"], rel=1e-9)
 
 
