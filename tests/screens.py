@@ -16,8 +16,8 @@ COUNTED = (
     "GPU|token|sequence|request|replica|cache|draw|tick|byte|slot|image|pixel|run|group|node|stage|server|hour|user|row|"
     "chunk|measurement"
 )
-# A missing value, an empty bracket, and one thing in the plural, but for units (`1 requests/s`) and factors.
-NEVER_SAID = re.compile(rf"\bNone\b|\bnan\b|\(\)|(?<![\w.,])(?<!x )1 (?:(?!by )[a-z]+ )?(?:{COUNTED})s\b(?!/)")
+# A missing value, an empty bracket, a power of ten, and one thing in the plural, but for units (`1 requests/s`) and factors.
+NEVER_SAID = re.compile(rf"\bNone\b|\bnan\b|\(\)|\de\+\d|(?<![\w.,])(?<!x )1 (?:(?!by )[a-z]+ )?(?:{COUNTED})s\b(?!/)")
 
 Capture = pytest.CaptureFixture[str]
 

@@ -60,10 +60,10 @@ def milliseconds(value_ms: float | None) -> str:
 
 
 def money(usd: float | None) -> str:
-    """Write dollars: cents below a hundred, whole dollars above."""
+    """Write dollars: cents below a hundred, whole dollars above; three significant digits of what is less than half a cent."""
     if not is_figure(usd):
         return NOTHING
-    return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
+    return rounded_usd(usd) if 0 < usd < 0.005 else f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
 
 
 def rounded_usd(usd: float | None) -> str:

@@ -217,7 +217,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         unknown = finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
         yield unknown._replace(judged=False)
     bounds: tuple[tuple[str, float | None, str, Callable[[float, float], str]], ...] = (
-        ("max_gpus", checked.gpus, "{} GPUs, limit {}", lambda value, _: str(value)),
+        ("max_gpus", checked.gpus, f"{{}} GPU{'s' * (checked.gpus != 1)}, limit {{}}", lambda value, _: str(value)),
         ("max_usd_per_million_tokens", usd, "${} per million output tokens, limit ${}", lambda value, _: f"{value:,.4g}"),
         ("max_utilisation", found.utilisation, "{} of the most within the limits is used, limit {}", of_limit),
     )  # fmt: skip

@@ -18,7 +18,7 @@ MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned fo
 class Month(NamedTuple):
     """The size at a date or at the end of a month; `times` is the growth factor of the demand until then.
 
-    `gpus_sure` are the GPUs that keep the limits with the stated confidence, in `nodes_sure`; None where that is unknown.
+    `gpus_sure` are the GPUs that keep the limits with the stated confidence, in `nodes_sure`; null where that is unknown.
     `order_by` is the lead time before the month, where one is stated.
     """
 

@@ -26,7 +26,7 @@ BY_TIME: Literal["time"] = "time"
 class ByLoad(NamedTuple):
     """A figure at three loads: full use (the highest rate within the limits, around the clock), the report's load, the mean.
 
-    Where the mean load is known, `mean_load` equals `at_load`. Otherwise `mean_load` is None.
+    Where the mean load is known, `mean_load` equals `at_load`. Otherwise `mean_load` is null.
     """
 
     full_use: float

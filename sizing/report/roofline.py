@@ -310,7 +310,7 @@ def verdict(record: RooflineReport) -> Iterator[str]:
             often = "never" if one.batch is None else "always"
             yield f"Attention ({name}) is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
     groups = " on each attention group" if i.of_layout.sizes.dp > 1 else ""
-    yield f"The whole step at {i.context_tokens:,} tokens of context is {_from_batch(found.whole_step_batch)}"
+    yield f"The whole step at {plural(i.context_tokens, 'token')} of context is {_from_batch(found.whole_step_batch)}"
     holds = number(i.sequences_that_fit)
     yield f"The cache holds {holds} sequences of that length, the engine runs at most {i.of_layout.max_num_seqs:,}{groups}"
 

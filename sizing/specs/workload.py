@@ -4,7 +4,15 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
@@ -390,12 +398,14 @@ class Workload(Spec):
         """Tokens of the longest sequence: prompt and output, or only the prompt of a pooling task."""
         return self.tokens.longest - (RESULTS if self.pooled else 0)
 
-    @model_validator(mode="after")
-    def _nobody_waits(self) -> Self:
-        batch = self.demand is not None and self.demand.documents is not None
-        if batch and (self.mode != "offline" or self.limits.stated):
+    @field_validator("limits", "mode")
+    @classmethod
+    def _nobody_waits(cls, value: Limits | str, info: ValidationInfo) -> Limits | str:
+        demand = info.data.get("demand")
+        batch = demand is not None and demand.documents is not None
+        if batch and (value.stated if isinstance(value, Limits) else value != "offline"):
             raise ValueError("documents within a time are offline work (mode offline), without limits on latency")
-        return self
+        return value
 
     @model_validator(mode="after")
     def _ranges_in_bounds(self) -> Self:

@@ -335,7 +335,8 @@ def test_documents_within_a_time_need_no_other_mode(hours: str) -> None:
     [
         ({"documents": 5e6}, "together"),
         ({"within": "6h"}, "together"),
-        ({"documents": 5e6, "within": "6h", "mode": "streaming"}, "offline work"),
+        ({"documents": 5e6, "within": "6h", "mode": "streaming"}, "mode: .*offline work"),
+        ({"documents": 5e6, "within": "6h", "ttft": "1s"}, "ttft: .*offline work"),
         ({"documents": 5e6, "within": "6h", "peak_to_mean": 2}, "as fast as they are answered"),
     ],
 )

@@ -125,7 +125,9 @@ def test_a_latency_is_in_ms_below_one_second_and_in_s_above(value: float | None,
     assert milliseconds(value) == text
 
 
-@pytest.mark.parametrize(("usd", "text"), [(None, "-"), (3.894, "$3.89"), (99.999, "$100"), (1736.4, "$1,736")])
+@pytest.mark.parametrize(
+    ("usd", "text"), [(None, "-"), (0.0012, "$0.00120"), (3.894, "$3.89"), (99.999, "$100"), (1736.4, "$1,736")]
+)
 def test_money_has_cents_below_a_hundred(usd: float | None, text: str) -> None:
     assert money(usd) == text
 

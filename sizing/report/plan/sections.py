@@ -115,7 +115,10 @@ def _headline(record: PlanReport) -> str:
     grown = (
         "" if growth is None or growth.at_date is None else f"; {plural(growth.at_date.gpus, 'GPU')} by {growth.until}"
     )
-    return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}{grown}"
+    serve = "serves" if record.gpus == 1 else "serve"
+    return (
+        f"{verdict}{gpus} {serve} {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}{grown}"
+    )
 
 
 def plan_total(record: PlanReport) -> str:
