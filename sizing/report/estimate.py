@@ -362,10 +362,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if d is None or found is None or confidence is None:
         return
     limited, (best,) = is_limited(record.inputs.limits), _as_alternative(record)
-    ranges, alike = (
-        limited_latencies(best.limited, record.bands, RANGED),
-        screen.similar(found.own, any_gpu=found.any_gpu),
-    )
+    ranges = limited_latencies(best.limited, record.bands, RANGED)
+    alike = screen.similar(found.own, any_gpu=found.any_gpu)
     if not is_demanded(record.inputs.demand):
         known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
         yield from screen.served(known_of, limited, None if c is None else c.requests_per_s_without)

@@ -95,12 +95,8 @@ def changes(report: Report) -> Iterator[BarChart | Prose]:
 
     Where no input has an effect, it is said in place of a chart.
     """
-    month, gpus, gpu, found = (
-        report.decision.usd_per_month,
-        report.decision.gpus,
-        report.decision.gpu,
-        report.sensitivity,
-    )
+    d, found = report.decision, report.sensitivity
+    month, gpus, gpu = d.usd_per_month, d.gpus, d.gpu
     if gpus is None or gpu is None or not found:
         return
     priced = month is not None and all(one.usd_per_month is not None for one in found if one.feasible)
@@ -138,12 +134,8 @@ def cost_by_gpu(report: Report) -> Iterator[BarChart]:
     months = [(a_month(one.usd_per_hour), one) for one in found if one.feasible and one.usd_per_hour is not None]
     priced = sorted(months, key=lambda each: each[0] or 0.0)
     if len(priced) > 1:
-        rows_ = [
-            (
-                f"{one.gpu}, {one.weight_precision.upper()}",
-                ((usd := rounded_usd(month), month or 0.0),),
-                f"{usd} a month, {plural(one.gpus or 0, 'GPU')}",
-            )
-            for month, one in priced
-        ]
-        yield bar_chart("$ a month of each GPU type, around the clock", rows_)
+        bars = []
+        for month, one in priced:
+            usd, name = rounded_usd(month), f"{one.gpu}, {one.weight_precision.upper()}"
+            bars.append((name, ((usd, month or 0.0),), f"{usd} a month, {plural(one.gpus or 0, 'GPU')}"))
+        yield bar_chart("$ a month of each GPU type, around the clock", bars)
