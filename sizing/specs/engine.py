@@ -8,6 +8,7 @@ from sizing.specs.engine_time import (
     LAYER_LAUNCHES,
     FrontEnd,
     FusedAllReduce,
+    GroupedReads,
     HostTime,
     NormKernels,
     QuickExperts,
@@ -374,6 +375,7 @@ class EngineSettings(Spec):
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     vector_attention: VectorAttention | None = None
+    grouped_reads: GroupedReads | None = None
     host: HostTime
     front_end: FrontEnd
     speculation: SpeculationHost

@@ -100,6 +100,13 @@ class VectorAttention(Spec):
 # Tokens of the busiest expert rank over the mean.
 
 
+class GroupedReads(Spec):
+    """The most of the bandwidth at which decode attention with `group` query heads per KV head reads the cache, where kernels are older than the measured ones."""
+
+    group: PositiveInt
+    share: Fraction
+
+
 class NormKernels(Spec):
     """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once.
 

@@ -57,3 +57,16 @@ def test_decode_attention_reads_no_faster_than_the_memory(card: str, engine: str
         for operation in operations.decode_attention(kernels.shard, sequences, 4096.0):
             read_s = float(operation.bytes) / gpu.datasheet.memory.bandwidth_gb_per_s / 1e9
             assert float(kernels.seconds(operation)) >= read_s, (operation.name, sequences)
+
+
+@pytest.mark.parametrize(("model", "slower"), [("llama-3.1-70b", True), ("llama-3.1-8b", False)])
+def test_older_kernels_read_the_cache_of_groups_of_eight_slowly(model: str, slower: bool) -> None:
+    gpu = real_gpu("h100-sxm")
+    seconds = []
+    for version in ("0.15.0", "1.2.0"):
+        kernels = kernels_for(real_model(model), gpu, Layout(tp=8), engine=f"tensorrt-llm:{version}")
+        (operation,) = operations.decode_attention(kernels.shard, 512.0, 4096.0)
+        seconds.append(float(kernels.seconds(operation)))
+        read_s = float(operation.bytes) / gpu.datasheet.memory.bandwidth_gb_per_s / 1e9
+    assert (seconds[0] > 1.3 * seconds[1]) == slower
+    assert not slower or seconds[0] == pytest.approx(2 * read_s, rel=1e-6)
