@@ -290,7 +290,6 @@ def _arriving(read: Reader) -> Arriving:
 
 
 def _is_at_once(text: str) -> bool:
-    """Whether all arrivals are at the start."""
     return text.strip().lower() == "at-once"
 
 

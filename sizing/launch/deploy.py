@@ -385,8 +385,9 @@ def manifest(parts: Sequence[Started], target: str) -> str:
 
 
 def facts_of(part: Started, *, always: bool = False) -> dict[str, str]:
-    """What the labels of a deployment say and no other field does: the GPU type (`always`, or if no node label is known to), what a checkpoint
-    of another name holds, and drafts.
+    """The labels of a deployment, for what no other field says: GPU type, model of a checkpoint with another name, drafts.
+
+    The GPU type has a label `always`, or where no label of nodes is known for its card.
     """
     gpu = {GPU_LABEL: part.profile} if always or part.card not in only(LaunchFacts).node_labels else {}
     holds = {f"{ABOUT}{name}": value for name, value in part.holds.items()}

@@ -351,7 +351,6 @@ def group(words: str) -> tuple[str, ...]:
 
 @cache
 def _rules() -> tuple[Rule, ...]:
-    """The rules of rules.csv, in their order."""
     rows = (row for row in table_rows("rules.csv") if not row[0].isupper())
     return tuple(Rule(when, group(of), why, instead or None, bool(at_once)) for when, of, why, instead, at_once in rows)
 

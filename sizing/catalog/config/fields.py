@@ -52,8 +52,8 @@ Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bi
 class ConfigKeys(OneFile, Sourced):
     """The file workloads/models/_keys.yaml: the names of fields, formats, projections and layers in configs.
 
-    It also states why model types are refused, which types names of checkpoints mean, which keys change no size or are `idle` beside others, and words in keys that may
-    change sizes.
+    It also has the words of quantised modules, why model types are refused, and which types names of checkpoints mean. Some keys
+    change no size, some are `idle` beside others, and some words in keys may change sizes.
     """
 
     FILE = "workloads/models/_keys.yaml"

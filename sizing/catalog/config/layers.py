@@ -214,7 +214,6 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
-    """Whether each layer routes to experts."""
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
         return tuple(kind in ROUTED for kind in listed)

@@ -381,7 +381,6 @@ def _taken(given: Mapping[str, Any], fields: Fields) -> Iterator[str]:
 
 
 def _layers(fields: Fields) -> tuple[LayerKind, ...]:
-    """Every layer, first to last."""
     if fields.stated("block_configs"):
         return read_blocks(fields)
     slots = read_layout(fields)
