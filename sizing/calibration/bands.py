@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
@@ -165,19 +165,14 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
 
 def rendered(bands: Sequence[Band]) -> str:
     """The file as text, a line a band."""
-    lines = list(_lines(bands))
-    head = """\
-# Measured over predicted: the range of about 8 in 10 published measurements, by class, the narrowest first.
+    head = f"""\
+# Measured over predicted: the range of about 8 in 10 published measurements, by class, the narrowest first; a dash: any.
 # Written by `python -m sizing.calibration.bands`, the memory rows by tests/benchmarks/memory_bands.py.
-bands:"""
+# {" ".join(Band.model_fields)}
+bands: |"""
+    lines = (f"  {band.line()}" for band in bands)
     source = 'source: "published benchmark runs and engine logs, each with its source beside the measurement"'
     return "\n".join((head, *lines, source, f'date: "{date.today().isoformat()}"', ""))
-
-
-def _lines(bands: Sequence[Band]) -> Iterator[str]:
-    for band in bands:
-        stated = {name: value for name, value in band.model_dump().items() if value is not None}
-        yield f"  - {{{', '.join(f'{name}: {value}' for name, value in stated.items())}}}"
 
 
 if __name__ == "__main__":

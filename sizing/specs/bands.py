@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sizing.specs.engine_time import HIGH_END, OwnRuns
 from sizing.specs.frozen import Frozen
@@ -45,6 +45,22 @@ class Band(Spec):
     high: Positive
     n: PositiveInt
     groups: PositiveInt
+
+    def line(self) -> str:
+        """The band as a line of the file: a column for each field, with a dash for an absent condition."""
+        return " ".join("-" if value is None else str(value) for value in self.model_dump().values())
+
+
+def _of_lines(stated: object) -> object:
+    """The fields of each line as `Band.line` writes it; what is no text stays."""
+    if not isinstance(stated, str):
+        return stated
+    found = []
+    for line in stated.splitlines():
+        *words, low, high, n, groups = line.split()
+        conditions = {name: word for name, word in zip(Band.model_fields, words, strict=False) if word != "-"}
+        found.append({**conditions, "low": float(low), "high": float(high), "n": int(n), "groups": int(groups)})
+    return tuple(found)
 
 
 class Correction(Spec):
@@ -115,11 +131,11 @@ class ErrorBand(NamedTuple):
 
 
 class Bands(OneFile, Sourced):
-    """The whole file: bands from the narrowest class to the widest. The first band that matches is used."""
+    """The whole file: bands from the narrowest class to the widest, a line each. The first band that matches is used."""
 
     FILE = "hardware_profiles/_bands.yaml"
 
-    bands: tuple[Band, ...]
+    bands: Annotated[tuple[Band, ...], BeforeValidator(_of_lines)]
 
 
 class Corrections(OneFile, Sourced):
