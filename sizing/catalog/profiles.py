@@ -238,7 +238,6 @@ def load_engine(text: str) -> tuple[Found[Engine], str | None]:
 
 
 K = TypeVar("K", bound=MeasuredKernel)
-_PER_THOUSAND = 1e-3
 # How a cell of a measured kernel is read, by the type of its field.
 _READ: dict[Any, Callable[[str], Any]] = {
     str: str,
@@ -246,7 +245,6 @@ _READ: dict[Any, Callable[[str], Any]] = {
     float: float,
     bool: "yes".__eq__,
     tuple[int, ...]: lambda text: tuple(map(int, text.split())),
-    tuple[float, ...]: lambda text: tuple(_PER_THOUSAND * float(value) for value in text.split()),
     tuple[str, ...]: lambda text: tuple(text.split() if "x" in text else ()),  # otherwise how many were measured
     Mapping[str, float]: lambda text: {
         name: float(value) for name, value in (pair.split("=") for pair in text.split())
@@ -257,8 +255,11 @@ _READ: dict[Any, Callable[[str], Any]] = {
 def _kernels(kind: type[K], file: str, about: Sourced) -> Iterator[K]:
     """Yield the measured kernels of a file of `hardware_profiles/kernels`; none if there is no such file."""
     path = data_folder("hardware_profiles") / "kernels" / f"{file}.csv"
-    for line in csv.DictReader(read_text(path).splitlines()) if path.is_file() else ():
-        cells = {each.name: _READ[each.type](line[each.name]) for each in fields(kind) if each.name in line}
+    head, *lines = csv.reader(read_text(path).splitlines()) if path.is_file() else ([],)
+    types = {each.name: _READ[each.type] for each in fields(kind)}
+    columns = [(place, name, types[name]) for place, name in enumerate(head) if name in types]
+    for line in lines:
+        cells = {name: read(line[place]) for place, name, read in columns}
         yield kind(**cells, source=about.source, date=about.date)
 
 

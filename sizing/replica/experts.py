@@ -156,7 +156,7 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
 
 def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
     """Logarithm of measured time over the formula's time."""
-    if not kernel.grid:
+    if not kernel.corrections.size:
         return 0.0
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
@@ -166,7 +166,7 @@ def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Nu
     along_fan = hats(knots.fan_out, np.full(np.shape(of.hit), float(routed.experts_per_token)))
     along_pairs = hats(knots.pairs, routed.pairs / of.hit)
     found: Numeric = 0.0
-    grid, start = np.asarray(kernel.grid), 0
+    grid, start = kernel.corrections, 0
     axes = (
         (along_tokens, along_bytes),
         (along_skew, along_bytes),

@@ -139,7 +139,7 @@ def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | Non
     at = forms.products
     fading = _fading(forms, m, at.most_rows) * _fading(forms, max(outputs, inputs), at.most_width)
     along = [hats(at.widths, width) for width in (outputs, inputs)]
-    grid = np.asarray(of.grid).reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
+    grid = of.corrections.reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
     corrected: Array = us * np.exp(fading * (hats(at.rows, m) @ grid))
     return corrected
 
@@ -200,7 +200,7 @@ def _decode_correction(
     few_tokens, few_heads = hats(at.few_tokens, context), hats(at.few_heads, blocks)
     groups, kinds = hats(at.group, group), np.array([float(windowed), float(not windowed)])
     return _sum_of_tables(
-        of.grid,
+        of.corrections,
         (hats(at.heads, blocks), hats(at.tokens, context)),
         (groups, few_tokens),
         (sizes, few_tokens),
@@ -255,7 +255,7 @@ def _prefill_correction(of: Surface, work: Work, batch: Numeric, new: Numeric) -
     kinds = np.array([float(work.window > 0), float(work.window == 0)])
     group = work.q_heads / max(work.kv_heads, 1)
     return _sum_of_tables(
-        of.grid,
+        of.corrections,
         (hats(at.heads, rows), hats(at.tokens, new)),
         (hats(at.group, group), few_tokens),
         (sizes, few_tokens),
@@ -272,13 +272,13 @@ def _of_size(of: Surface, head_size: int) -> Array:
     return found
 
 
-def _sum_of_tables(grid: tuple[float, ...], *axes: tuple[Array, ...]) -> Numeric:
+def _sum_of_tables(grid: Array, *axes: tuple[Array, ...]) -> Numeric:
     """Sum of the tables stored one after another in `grid`, each interpolated along two or three axes of knot weights."""
-    start, values = 0, np.asarray(grid)
+    start = 0
     found: Numeric = 0.0
     for along in axes:
         shape = tuple(weights.shape[-1] for weights in along)
-        table = values[start : start + int(np.prod(shape))].reshape(shape)
+        table = grid[start : start + int(np.prod(shape))].reshape(shape)
         found = found + np.einsum(READ[len(along)], *along, table)
         start += table.size
     return found

@@ -2,19 +2,24 @@
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from sizing.specs.frozen import Frozen
 from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
 
+PER_THOUSAND = 1e-3
+
 
 class MeasuredKernel(Frozen, kw_only=True):
     """One kernel on one GPU, fitted to its measured times.
 
-    `precision` is that of the product, or of the cache in decode. The `grid` corrects the logarithm of the formula's time.
-    `points` are the measured ones. The errors are shares, on whole shapes that the fit did not see.
+    `precision` is that of the product, or of the cache in decode. `grid` has the corrections as they stand in the file, in
+    thousandths: most kernels are never used. `points` are the measured ones. The errors are shares, on whole shapes that the fit did not see.
     """
 
     operation: str
@@ -26,9 +31,14 @@ class MeasuredKernel(Frozen, kw_only=True):
     points: int
     median_error: float
     p90_error: float
-    grid: tuple[float, ...]
+    grid: str
     source: str
     date: str
+
+    @cached_property
+    def corrections(self) -> NDArray[np.float64]:
+        """What the formula's time is corrected by, as logarithms; empty without corrections."""
+        return PER_THOUSAND * np.array(self.grid.split(), dtype=float)
 
 
 class Surface(MeasuredKernel, kw_only=True):
