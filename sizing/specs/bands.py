@@ -4,12 +4,10 @@ The file of runs states for each published run the ratio of measured to predicte
 runs of other groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from statistics import NormalDist
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,6 +128,29 @@ class ErrorBand(NamedTuple):
     n: int
 
 
+SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
+
+
+class Situation(NamedTuple):
+    """The class of a predicted number: driving mode, GPU vendor, engine, GPU architecture, kind of model, and load.
+
+    `own` holds the bands of the user's own runs of this GPU and engine. They take precedence over bands of published runs.
+    """
+
+    mode: DrivingMode
+    vendor: str
+    engine: str
+    architecture: str
+    kind: ModelKind
+    load: LoadRegion | None
+    memory: MemoryKind | None = None
+    own: tuple[Band, ...] = ()
+
+    def named(self) -> dict[str, str]:
+        """The conditions that are stated, by name."""
+        return {name: value for name, value in self._asdict().items() if isinstance(value, str)}
+
+
 class Bands(OneFile, Sourced):
     """The whole file: bands from the narrowest class to the widest, a line each. The first band that matches is used."""
 
@@ -157,29 +178,6 @@ class Corrections(OneFile, Sourced):
     def _found(self) -> dict[Situation, Correction]:
         """Results of earlier calls. Many replicas fall into a few classes."""
         return {}
-
-
-SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
-
-
-class Situation(NamedTuple):
-    """The class of a predicted number: driving mode, GPU vendor, engine, GPU architecture, kind of model, and load.
-
-    `own` holds the bands of the user's own runs of this GPU and engine. They take precedence over bands of published runs.
-    """
-
-    mode: DrivingMode
-    vendor: str
-    engine: str
-    architecture: str
-    kind: ModelKind
-    load: LoadRegion | None
-    memory: MemoryKind | None = None
-    own: tuple[Band, ...] = ()
-
-    def named(self) -> dict[str, str]:
-        """The conditions that are stated, by name."""
-        return {name: value for name, value in self._asdict().items() if isinstance(value, str)}
 
 
 def region(in_flight: float) -> LoadRegion:
@@ -302,11 +300,11 @@ class PublishedRuns(OneFile, Sourced):
             for at in np.flatnonzero(table.groups == number)
         ]
 
-    def without(self, number: int) -> PublishedRuns:
+    def without(self, number: int) -> Self:
         """The file without the runs of a group."""
         place = len(CLASS)
         lines = [line for line in self.runs.splitlines() if int(line.split()[place]) != number]
-        return PublishedRuns.model_validate(self.model_dump() | {"runs": "\n".join(lines)})
+        return type(self).model_validate(self.model_dump() | {"runs": "\n".join(lines)})
 
     @cached_property
     def _table(self) -> _Table:

@@ -1,7 +1,5 @@
 """The data files that every evaluation reads, and the rules by which answers are varied and verified."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,13 +1,12 @@
 """What an engine adds to the time of a step: its host, its front end, the kernels that it uses or lacks, and factors of own runs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self, get_args
 
 from sizing.specs.units import parse_version
 from sizing.specs.values import Flag, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, within
 
 LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
+Added = Annotated[float, within(-1e6, 1e6, "microseconds")]
 
 
 class HostTime(Spec):
@@ -44,7 +43,7 @@ class HostTime(Spec):
         shared = {"per_step_us": self.per_step_us / steps, "per_sequence_us": self.per_sequence_us / steps}
         return self.model_copy(update=shared)
 
-    def with_own(self, own: OwnRuns | None) -> Self:
+    def with_own(self, own: "OwnRuns | None") -> Self:
         """The same with what own runs of a GPU add."""
         if own is None:
             return self
@@ -148,7 +147,6 @@ FACTORS: tuple[Factor, ...] = get_args(Factor)
 # Outside these bounds a run was made on another GPU, or its row does not describe its setup.
 MOST_REACHED = 10.0
 Reached = Annotated[float, within(1 / MOST_REACHED, MOST_REACHED)]
-Added = Annotated[float, within(-1e6, 1e6, "microseconds")]
 
 
 HIGH_END = 0.9  # the quantile at the upper end of an 8-in-10 range

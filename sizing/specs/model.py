@@ -1,7 +1,5 @@
 """A model as its config states it: attention and MLP of each layer, vocabulary, precision. `sizing.catalog.config` reads it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
