@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -12,6 +14,8 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit with its code: 0 done, 1 infeasible, 2 bad input or no output, 130 interrupted."""
     interrupted: list[int] = []
+    codes: list[int] = []
+    atexit.register(_end, codes)  # registered first, so called last
 
     def interrupt(number: int, _: object) -> None:
         interrupted.append(number)
@@ -29,8 +33,17 @@ def main() -> None:
         if not interrupted:
             raise
         code = INTERRUPTED  # a class that is being made, an import: some turn an interrupt into an error of theirs
-    gc.freeze()  # Python collects garbage as it ends, for longer than a tenth of a short run
+    codes.append(code)
     sys.exit(code)
+
+
+def _end(codes: list[int]) -> None:
+    """End the process with its code, if it has one. Python would free every object, which takes a twentieth of a short run."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()
+    if codes:
+        os._exit(codes[0])
 
 
 def _run() -> int:
