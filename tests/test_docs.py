@@ -19,8 +19,8 @@ from places import DATA, ROOT
 from write_docs import DOCS, OUTPUT, SUMMARY, glossary, output, pages, pictured
 
 from sizing.calibration.docs import accuracy_page, short_table
+from sizing.catalog.fleets import find_fleet
 from sizing.catalog.servers import load_server
-from sizing.catalog.workloads import find_fleet
 from sizing.launch.deployment import existing
 from sizing.launch.identity import Filled
 from sizing.question.names import workload_at

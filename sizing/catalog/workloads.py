@@ -1,4 +1,4 @@
-"""Workloads, load profiles and fleets: ready ones by name, a user's own by path. Also options that override a workload.
+"""Workloads and load profiles: ready ones by name, a user's own by path. Also options that override a workload.
 
 Keys of a user's file may be in the words of options: `rps` is `demand.requests_per_s`, at any level of the file.
 """
@@ -6,11 +6,12 @@ Keys of a user's file may be in the words of options: `rps` is `demand.requests_
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
 from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.models import as_format, load_model
@@ -25,13 +26,14 @@ from sizing.specs.errors import (
     InputError,
     collected,
     nearest,
-    placed,
     raise_any,
 )
-from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.values import Spec
 from sizing.specs.workload import MOST_GPU_TYPES, REPLACED_BY_PROFILE, Workload
+
+if TYPE_CHECKING:
+    from sizing.specs.fleet import Fleet
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 READY = "a ready workload states all of them: llmsize workloads"
@@ -41,11 +43,14 @@ RIVALS: dict[str, tuple[str, ...]] = {
 }
 WHOLE = frozenset(("limits", "serving", "optimisations"))  # kept as they are, where no option is of them
 SHELF = Shelf(Workload, "workload", "workloads", "traffic", "llmsize workloads", own="workloads")
-FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads", own="fleets")
 _PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
+NOT_ONE = ("all",)  # words for several types of GPU
 UNLIMITED = "has no meaning for offline work, which has no limits on latency"
+
+
+LookUp = tuple[FieldPath, Any, Callable[[str], Any]]  # the place of a name, the name (or several), and what finds it
 
 
 class Words(NamedTuple):
@@ -65,6 +70,14 @@ SECTIONS: Mapping[str, type[Spec]] = {
 }
 
 
+@cache
+def fleet_shelf() -> Shelf[Fleet]:
+    """The fleets by name."""
+    from sizing.specs.fleet import Fleet  # loaded where a fleet is asked for
+
+    return Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads", own="fleets")
+
+
 def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]:
     """The workload in a file, or the ready one with that name (`chat`). `-` reads standard input. `words` are other spellings of keys.
 
@@ -78,7 +91,7 @@ def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]
         raise InputError("there is no such file", file=path_or_name, allowed=f"{path.stem} for the ready workload")
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
         return Found(with_paths(_read(path, words, path.parent), path.parent), path.stem, path)
-    if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
+    if by_stem(path_or_name, SHELF) is None and by_stem(path_or_name, fleet_shelf()) is not None:
         raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
     return named(SHELF, path_or_name)
 
@@ -88,7 +101,7 @@ def _read(path: Path, words: Words, folder: Path = Path()) -> Workload:
     document = _with_lengths(respelt(read_yaml(path), words, ()), folder)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
-    document, workload = _spelt(document, words)
+    document, workload = spelt(document, words)
     limited = workload.limits.stated if workload.mode == "offline" else ()
     raise_any(document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited)
     return workload
@@ -102,13 +115,13 @@ def _with_lengths(document: DataFile, folder: Path) -> DataFile:
         return document
     from sizing.catalog.traces import load_trace  # loaded where one is stated
 
-    lengths = load_trace(expanded(_from_folder(trace, folder)))[:, 1:]
+    lengths = load_trace(expanded(from_folder(trace, folder)))[:, 1:]
     (isl, osl), (isl_max, osl_max) = lengths.mean(axis=0).round().clip(1), lengths.max(axis=0).clip(1)
     tokens = {"isl": int(isl), "osl": int(osl), "isl_max": int(isl_max), "osl_max": int(osl_max)}
     return replace(document, data={**document.data, "tokens": tokens})
 
 
-def _spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFile, Workload]:
+def spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFile, Workload]:
     """The document with its own keys in place of other `words`, and its workload."""
     document = respelt(document, words, at)
     try:
@@ -129,7 +142,21 @@ def _unknown_names(document: DataFile, at: FieldPath) -> list[Fault]:
     for step in at:
         stated = stated[step]
     names = (("model", load_model), ("gpu", load_gpu)) if isinstance(stated, dict) else ()
-    return _unknown(document, (((*at, key), stated.get(key), load) for key, load in names))
+    return name_faults(document, (((*at, key), stated.get(key), load) for key, load in names))
+
+
+def name_faults(document: DataFile, names: Iterable[LookUp]) -> list[Fault]:
+    """The faults of unknown names, at their lines."""
+    faults: list[Fault] = []
+    for at, stated, load in names:
+        wrong: list[Fault] = []
+        listed = stated if isinstance(stated, list) and len(stated) <= MOST_GPU_TYPES else [stated]
+        texts = [name for name in listed if isinstance(name, str) and name.strip().lower() not in NOT_ONE]
+        for name in (part for text in texts for part in (text.split(",") if at[-1] == "gpu" else (text,))):
+            with collected(wrong):
+                load(name.strip())
+        faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
+    return faults
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
@@ -137,13 +164,14 @@ def with_paths(workload: Workload, folder: Path) -> Workload:
     demand, planning = workload.demand, workload.planning
     found: dict[str, object] = {}
     if demand is not None and demand.trace is not None:
-        found["demand"] = demand.model_copy(update={"trace": _from_folder(demand.trace, folder)})
+        found["demand"] = demand.model_copy(update={"trace": from_folder(demand.trace, folder)})
     if isinstance(planning.profile, str) and is_path(planning.profile):
-        found["planning"] = planning.model_copy(update={"profile": _from_folder(planning.profile, folder)})
+        found["planning"] = planning.model_copy(update={"profile": from_folder(planning.profile, folder)})
     return workload.model_copy(update=found)
 
 
-def _from_folder(name: str, folder: Path) -> str:
+def from_folder(name: str, folder: Path) -> str:
+    """The path of a file that is named as in `folder`, if there is one; else the name."""
     path = folder / expanded(name)
     return str(path) if exists(path) else name
 
@@ -252,176 +280,6 @@ def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str
     own = next((options[field] for field in around if field in options), None)
     inside = [options[field] for field in given if field in options and field.startswith(f"{dotted}.")]
     return ", ".join(inside) or own or dotted
-
-
-NAMED = ("name", "gpu", "profile")  # fields of a member whose value is a name
-NOT_ONE = ("all",)  # words for several types of GPU
-
-
-class FoundMember(NamedTuple):
-    """A workload of a fleet with its name in the fleet, and its file and line."""
-
-    name: str
-    member: Member
-    workload: Found[Workload]
-    file: str
-    line: int | None
-    written_out: bool
-
-    def located(self, fault: Fault, document: DataFile, index: int) -> Fault:
-        """The fault with its place in the fleet's file, unless it already has a place in another file."""
-        if fault.file is not None and fault.file != self.file:
-            return fault
-        named = (fault.field or "").removeprefix("--")
-        if named in ("gpu", "profile") and getattr(self.member, named) is not None:
-            path: FieldPath = ("fleet", index, named)
-        elif self.written_out:
-            path = ("fleet", index, "workload", *named.split("."))
-        else:
-            path = ("fleet", index, "workload")
-        _, line, _, _ = document.place(path)
-        field = ".".join(part for part in (f"fleet[{index}]", named) if part)
-        return Fault(fault.message, self.file, line, field, fault.allowed, fault.nearest)
-
-
-class FoundFleet(NamedTuple):
-    """A fleet, its file, and the workloads that were found. `faults` holds the faults of the others."""
-
-    spec: Fleet
-    id: str
-    document: DataFile
-    members: tuple[FoundMember, ...]
-    faults: tuple[Fault, ...] = ()
-
-
-def find_fleet(path_or_name: str, words: Words = NO_WORDS) -> FoundFleet | None:
-    """The fleet that a path or a name means; None if it means something else, such as a workload. `words` are other spellings of keys.
-
-    A file with the key `fleet` is a fleet. Raises InputError for every fault of the file, together with the faults of its
-    workloads.
-    """
-    path = _path_of(path_or_name)
-    if path is None:
-        return None
-    document = read_yaml(path)
-    if "fleet" not in document.data:
-        return None
-    try:
-        spec = validate(Fleet, document)
-    except InputError as error:
-        stated = tuple(_as_stated(document))
-        told = dict.fromkeys((*error.faults, *_looked_up(stated, document, path, words)[1]))
-        raise InputError(sorted(told, key=lambda fault: fault.line or 0)) from None
-    members, faults = _looked_up(tuple(enumerate(spec.fleet)), document, path, words)
-    if not faults:
-        _check_names(members, document)
-    return FoundFleet(spec, path.stem, document, tuple(members), tuple(faults))
-
-
-def _as_stated(document: DataFile) -> Iterator[tuple[int, Member]]:
-    """Yield the members of a faulty fleet, each with its place, as far as they can be looked up."""
-    fleet = document.data["fleet"]
-    for index, entry in enumerate(fleet if isinstance(fleet, list) else ()):
-        if isinstance(entry, dict) and isinstance(entry.get("workload"), (str, dict)):
-            name, gpu, profile = (value if isinstance(value := entry.get(key), str) else None for key in NAMED)
-            yield index, Member.model_construct(workload=entry["workload"], name=name, gpu=gpu, profile=profile)
-
-
-def _looked_up(
-    stated: Iterable[tuple[int, Member]], document: DataFile, path: Path, words: Words
-) -> tuple[list[FoundMember], list[Fault]]:
-    """The workloads of members, and their faults.
-
-    If any member has a fault, the GPUs, profiles and models of all members are checked here too. Otherwise that happens later.
-    """
-    members, faults, stated = [], list[Fault](), tuple(stated)
-    for index, member in stated:
-        with collected(faults):
-            members.append(_member(index, member, document, path, words))
-    if faults:
-        faults += _unknown(document, (name for index, member in stated for name in _of_member(index, member)))
-    return members, faults
-
-
-def _path_of(path_or_name: str) -> Path | None:
-    """The file to inspect: an existing YAML path or a ready fleet; None for anything else."""
-    path = expanded(path_or_name)
-    if path_or_name == STDIN:
-        return path
-    if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
-        return path
-    stem = path.stem if path.suffix.lower() in YAML_SUFFIXES else path_or_name.strip().lower()
-    return FLEETS.file(stem) if path.name == path_or_name and stem in FLEETS.ids else None
-
-
-def _member(index: int, member: Member, document: DataFile, path: Path, words: Words) -> FoundMember:
-    """Look up one workload: inline, in the folder of the fleet's file, or by the usual rules."""
-    stated = member.workload
-    file, line, _, _ = document.place(("fleet", index, "workload"))
-    if isinstance(stated, dict):
-        spec = with_paths(_spelt(document, words, ("fleet", index, "workload"))[1], path.parent)
-        name = member.name or spec.name or f"workload-{index + 1}"
-        return FoundMember(name, member, Found(spec, name, path), file, line, True)
-    name = _from_folder(stated, path.parent) if is_path(stated) else stated
-    field = f"fleet[{index}].workload"
-
-    def in_fleet(fault: Fault) -> Fault:
-        where = f"{fault.file}: " if fault.file is not None else ""
-        here = Fault(f"{where}{fault.message}", file, line, field, fault.allowed, fault.nearest)
-        return fault if fault.file is not None and fault.line is not None else here
-
-    if _is_fleet(name):
-        itself = f"{stated!r} is a fleet itself"
-        raise InputError(itself, file=file, line=line, field=field, allowed="a workload: fleets do not nest")
-    with placed(in_fleet):
-        found = load_workload(name, words)
-    return FoundMember(member.name or found.id, member, found, file, line, False)
-
-
-def _is_fleet(path_or_name: str) -> bool:
-    """Whether a member's workload is a file with several workloads."""
-    path = _path_of(path_or_name)
-    try:
-        return path is not None and "fleet" in read_yaml(path).data
-    except InputError:  # reading it as a workload reports the fault
-        return False
-
-
-LookUp = tuple[FieldPath, Any, Callable[[str], Any]]  # the place of a name, the name (or several), and what finds it
-
-
-def _of_member(index: int, member: Member) -> tuple[LookUp, ...]:
-    """The names of a member: its GPU, profile and model."""
-    own, at = member.workload if isinstance(member.workload, dict) else {}, ("fleet", index)
-    return (
-        ((*at, "gpu"), member.gpu, load_gpu),
-        ((*at, "profile"), member.profile, load_profile),
-        ((*at, "workload", "model"), own.get("model"), load_model),
-        ((*at, "workload", "gpu"), own.get("gpu"), load_gpu),
-    )
-
-
-def _unknown(document: DataFile, names: Iterable[LookUp]) -> list[Fault]:
-    """The faults of unknown names, at their lines."""
-    faults: list[Fault] = []
-    for at, stated, load in names:
-        wrong: list[Fault] = []
-        listed = stated if isinstance(stated, list) and len(stated) <= MOST_GPU_TYPES else [stated]
-        texts = [name for name in listed if isinstance(name, str) and name.strip().lower() not in NOT_ONE]
-        for name in (part for text in texts for part in (text.split(",") if at[-1] == "gpu" else (text,))):
-            with collected(wrong):
-                load(name.strip())
-        faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
-    return faults
-
-
-def _check_names(members: Sequence[FoundMember], document: DataFile) -> None:
-    """Raise InputError if two members have the same name."""
-    names = [member.name for member in members]
-    for index, member in enumerate(members):
-        if member.name in names[:index]:
-            message, field = f"{member.name!r} is the name of two workloads", f"fleet[{index}].name"
-            raise InputError(message, file=document.file, line=member.line, field=field, allowed="a name of its own")
 
 
 def respelt(document: DataFile, words: Words, at: FieldPath = ()) -> DataFile:

@@ -47,7 +47,7 @@ class Spot(NamedTuple):
     text: str | None
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False)
 class _Open:
     """A mapping or list that is being read. `key` is a mapping's key whose value comes next."""
 
@@ -57,7 +57,7 @@ class _Open:
     key_mark: Any = None
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False)
 class _Reading:
     """The state of one pass over a text."""
 

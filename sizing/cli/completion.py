@@ -20,7 +20,7 @@ SHELVES = {
     "model": ("models", "SHELF"),
     "engine": ("profiles", "ENGINES"),
     "workload": ("workloads", "SHELF"),
-    "fleet": ("workloads", "FLEETS"),
+    "fleet": ("fleets", "SHELF"),
     "own": ("servers", "SHELF"),
     "topic": ("topics", "TOPICS"),
 }

@@ -153,21 +153,21 @@ def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> No
 
 def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the ready workloads and fleets, or show one."""
-    from sizing.catalog import workloads
+    from sizing.catalog import fleets, workloads
     from sizing.catalog.shelf import find
     from sizing.report.listings import Listing
 
     one, rows = None, list[tuple[Any, ...]]()
     if name:
-        fleet = workloads.find_fleet(name) if name in workloads.FLEETS.ids else None
+        fleet = fleets.find_fleet(name) if name in fleets.SHELF.ids else None
         found = workloads.load_workload(name) if fleet is None else None
-        one = _stated(found) if found is not None else _stated(fleet, find(name, workloads.FLEETS).path)
+        one = _stated(found) if found is not None else _stated(fleet, find(name, fleets.SHELF).path)
     else:
         for id_ in workloads.SHELF.ids:
             w = workloads.load_workload(id_).spec
             rows.append((id_, w.model, w.tokens.isl, w.tokens.osl, w.mode, w.description or ""))
-        for id_ in workloads.FLEETS.ids:
-            if (fleet := workloads.find_fleet(id_)) is not None:
+        for id_ in fleets.SHELF.ids:
+            if (fleet := fleets.find_fleet(id_)) is not None:
                 about = fleet.spec.description or ""
                 rows.append((id_, f"{len(fleet.members)} workloads", None, None, "fleet", about))
     _answer(Listing("workloads", WORKLOAD_COLUMNS, tuple(rows)), one, json=json, yaml=yaml)

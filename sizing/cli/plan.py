@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sizing.catalog.files import DataFile
+    from sizing.catalog.fleets import FoundFleet, FoundMember
     from sizing.catalog.shelf import Found
-    from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question

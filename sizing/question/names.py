@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
 from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel, as_format
 from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
-from sizing.catalog.workloads import FoundFleet, Words, find_fleet, load_workload
+from sizing.catalog.workloads import Words, load_workload
 from sizing.model import settings
 from sizing.question.options import QUESTION_OPTIONS, SESSION, THINK_TIME, TURNS, Options, other_tools
 from sizing.specs.engine import Engine
@@ -26,6 +26,9 @@ from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.units import comma_separated, parse_number
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
+
+if TYPE_CHECKING:
+    from sizing.catalog.fleets import FoundFleet
 
 ALL = "all"
 # Values that complete a workload whose file cannot be read, and the fields that may depend on the file.
@@ -466,4 +469,6 @@ def workload_at(path_or_name: str) -> Found[Workload]:
 
 def fleet_at(path_or_name: str) -> FoundFleet | None:
     """The fleet of a file, whose workloads may be spelt like options, or a ready one. Raises InputError as `find_fleet` does."""
+    from sizing.catalog.fleets import find_fleet  # loaded where a fleet may be asked for
+
     return find_fleet(path_or_name, words())

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sizing.catalog import models, profiles, servers, workloads
+from sizing.catalog import fleets, models, profiles, servers, workloads
 from sizing.catalog.files import is_file
 from sizing.catalog.shelf import user_folder
 from sizing.formats.view import Document, Facts, Line, Prose, Rows, Section, Table, in_words
 from sizing.question.configuration import NAME, NO_FILE, PREFIX, PROJECT, USER, Configuration, project_file, stated_file
 from sizing.question.options import Field
 
-SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workloads.FLEETS, servers.SHELF)
+SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, fleets.SHELF, servers.SHELF)
 
 
 class SettingRow(NamedTuple):

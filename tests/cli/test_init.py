@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+from sizing.catalog import fleets
+from sizing.catalog.fleets import find_fleet
 from sizing.catalog.profiles import ENGINES, GPUS, load_engine, load_gpu
 from sizing.catalog.shelf import only
-from sizing.catalog.workloads import FLEETS, SHELF, find_fleet, load_workload
+from sizing.catalog.workloads import SHELF, load_workload
 from sizing.cli.main import run
 from sizing.question.discovery import QUESTIONS, tokens
 from sizing.specs.workload import TextLengths
@@ -147,7 +149,7 @@ def test_a_person_is_asked_again(
     assert QUESTIONS[-1].text not in out  # ... takes what is suggested
 
 
-@pytest.mark.parametrize("name", [*SHELF.ids, *FLEETS.ids])
+@pytest.mark.parametrize("name", [*SHELF.ids, *fleets.SHELF.ids])
 def test_a_workload_is_printed_as_a_file_that_loads_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

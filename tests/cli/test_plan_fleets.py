@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from plan_commands import CALLS, FLEET, json_of, out_of
 
-from sizing.catalog.workloads import FLEETS, find_fleet
+from sizing.catalog.fleets import SHELF, find_fleet
 from sizing.cli.main import run
 
 # --- fleets ---------------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_a_fleet_of_one_is_its_workload(tmp_path: Path, capsys: pytest.CaptureFi
     assert more["replicas"] == fleet["replicas"] + 1
 
 
-@pytest.mark.parametrize("name", FLEETS.ids)
+@pytest.mark.parametrize("name", SHELF.ids)
 def test_ready_fleets_are_read(name: str) -> None:
     found = find_fleet(name)
     assert found is not None and found.spec.source
