@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     borrowed_from: str | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KernelRows:
     """The rows and measured kernels that time one engine on one GPU. `picked` holds those in use, by what was asked for."""
 
