@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from sizing.specs.frozen import Frozen
 from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PER_THOUSAND = 1e-3
 
@@ -36,8 +38,10 @@ class MeasuredKernel(Frozen, kw_only=True):
     date: str
 
     @cached_property
-    def corrections(self) -> NDArray[np.float64]:
+    def corrections(self) -> "NDArray[np.float64]":
         """What the formula's time is corrected by, as logarithms; empty without corrections."""
+        import numpy as np  # a list of GPUs reads these kernels' types without it
+
         return PER_THOUSAND * np.array(self.grid.split(), dtype=float)
 
 
