@@ -38,6 +38,7 @@ class SchedulerRules(Frozen):
     - `hold_balanced`: attention-data ranks that all decode hold prompts until each rank has one, for at most `hold_steps` steps, and
       then for `ready_steps` more, in which others may join.
     - `poll_steps`: the scheduler looks at arrivals once in this number of decode steps.
+    - `block_steps`: answers end after a whole number of blocks of this many decode steps.
     - `ahead`: a step is made up while the one before it runs, so a request that arrives meanwhile joins one step later.
     - `ranks`: attention-data ranks that step together.
     - `microbatches`: those of one pass of a pipeline.
@@ -62,6 +63,7 @@ class SchedulerRules(Frozen):
     hold_balanced: bool = False
     ready_steps: int = 0
     poll_steps: int = 0
+    block_steps: int = 1
     ahead: bool = False
     ranks: int = 1
     microbatches: int = 1

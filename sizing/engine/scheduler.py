@@ -345,7 +345,7 @@ class Scheduler:
         if left == 0:
             self._finish(request, at)
         else:
-            self.batch.join(request, context, left)
+            self.batch.join(request, context, -(-left // self.rules.block_steps) * self.rules.block_steps)
             if self.rules.reserve != "reserve":
                 self.pool.join(context - 1, self.batch.step)
 

@@ -425,7 +425,8 @@ def rules_of(
         rules = scheduling.with_policy(rules, facts.policy, ticks=False)
     steps, ratio = row.batch_wait_steps or 0, row.batch_wait_ratio or 0.0
     polls = row.arrival_poll_steps or facts.scheduler_steps or 0
-    return replace(rules, hold_steps=steps, hold_ratio=ratio, poll_steps=polls), note
+    blocks = facts.scheduler_steps or 1
+    return replace(rules, hold_steps=steps, hold_ratio=ratio, poll_steps=polls, block_steps=blocks), note
 
 
 def balanced(rules: SchedulerRules, row: MeasuredRow, setup: Setup, conventions: Conventions) -> SchedulerRules:
