@@ -342,7 +342,7 @@ class Scheduler:
         requests.generated[request] += 1
         context = requests.isl[request] + requests.generated[request]
         left = requests.osl[request] - requests.generated[request]
-        if left == 0:
+        if left <= 0:
             self._finish(request, at)
         else:
             self.batch.join(request, context, -(-left // self.rules.block_steps) * self.rules.block_steps)
@@ -431,7 +431,6 @@ class Scheduler:
             if left > 0:
                 return
             heapq.heappop(batch.ends)
-            self.requests.generated[request] += batch.generated(request) + min(left, 0)
             tokens = batch.leave(request)
             self._release(request, tokens)
             self._finish(request, self.now)
@@ -447,7 +446,9 @@ class Scheduler:
     def _finish(self, request: int, at: float) -> None:
         if request in self.held:  # it ended with its prompt and never decoded
             self.pool.held_bytes -= self.held.pop(request)
-        self.requests.finished[request] = at + self.clock.outside(self.requests.isl[request])
+        requests = self.requests
+        requests.generated[request] = requests.osl[request]
+        requests.finished[request] = at + self.clock.outside(requests.isl[request])
         self.completed.append(request)
 
     # --- running out of cache ------------------------------------------------------------------------------------

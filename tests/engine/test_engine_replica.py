@@ -87,7 +87,7 @@ def scenarios(draw: st.DrawFn, deployments: Sequence[tuple[str, str, int, int]] 
     if draw(st.booleans()):
         rules |= {"hold_steps": draw(st.integers(1, 20)), "hold_ratio": draw(st.floats(0, 1))}
     if draw(st.booleans()):
-        rules["poll_steps"] = draw(st.integers(1, 30))
+        rules["poll_steps"] = rules["block_steps"] = draw(st.integers(1, 30))
     return Scenario(
         deployment=draw(st.sampled_from(deployments)),
         lengths=tuple(draw(st.lists(st.tuples(isl, osl), min_size=1, max_size=30))),
@@ -403,6 +403,15 @@ def test_arrivals_are_looked_at_every_so_many_decode_steps() -> None:
         requests = store([0.0, arrival], [10, 10], [60, 5])
         run_open(stub_replica(requests, clock, SchedulerRules(4, mixed=False, poll_steps=10)))
         assert requests.admitted[1] == seen_at
+
+
+def test_answers_end_after_whole_blocks_of_decode_steps() -> None:
+    """Blocks of 10 steps: 2, 11 and 12 tokens take one, one and two blocks after the first token."""
+    clock = StubClock(prefill=1.0, decode=1.0)
+    requests = store([0.0, 0.0, 0.0], [10, 10, 10], [2, 11, 12])
+    run_open(stub_replica(requests, clock, SchedulerRules(4, mixed=False, poll_steps=10, block_steps=10)))
+    after_first = [end - first for end, first in zip(requests.finished, requests.first_token, strict=True)]
+    assert after_first == [10.0, 10.0, 20.0]
 
 
 def test_an_idle_engine_looks_at_once() -> None:
