@@ -74,7 +74,7 @@ def sentence(template: str, *sources: object, **own: object) -> str:
     return FIGURE.sub(lambda of: "" if of[2] else written(values[of[1]], of[3] or ""), template).lstrip(",; ")
 
 
-def value_at(path: str, *sources: object) -> Any:
+def value_at(path: str, *sources: object) -> object:
     """The value at a path such as `memory.weights_gib`; None beyond a None. Raises AttributeError where no source has it."""
     name, *steps = path.split(".")
     found = value_of(name, sources)

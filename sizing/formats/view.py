@@ -252,7 +252,7 @@ def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: M
     )
 
 
-def value_of(name: str, sources: Iterable[object]) -> Any:
+def value_of(name: str, sources: Iterable[object]) -> object:
     """The data of a name in the first of `sources` that has it: a mapping, or an object with attributes that are no functions.
 
     Raises AttributeError where none has it.
