@@ -60,7 +60,9 @@ class Reader:
             return float(value)
         allowed = "above 0" if least is None else f"at least {least:g}"
         self.fault(
-            f"{value:g} is out of range", _flag(name), allowed if most is None else f"{allowed}, at most {most:g}"
+            f"{value:,.10g} is out of range",
+            _flag(name),
+            allowed if most is None else f"{allowed}, at most {most:,.10g}",
         )
         return None
 

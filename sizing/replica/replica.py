@@ -446,15 +446,13 @@ def _refusals(
     ):
         if asked > 1 and not has:
             yield "engine", f"{engine.title} {service.engine_version} has no {title}"
+    all_gpus = "the one GPU" if layout.stage_gpus == 1 else f"all {layout.stage_gpus} GPUs"
     for size, ranks, what in (
         (layout.dp, resolved.attention_ranks, "splits attention"),
         (layout.ep if architecture.is_moe(model) else 1, resolved.expert_ranks, "spreads experts"),
     ):
         if ranks == "one_or_all" and size not in (1, layout.stage_gpus):
-            yield (
-                "engine",
-                f"{engine.title} {what} over all {layout.stage_gpus} GPUs of a stage or over none, not over {size}",
-            )
+            yield "engine", f"{engine.title} {what} over {all_gpus} of a stage or over none, not over {size}"
     if layout.stage_gpus % layout.ep and architecture.is_moe(model):
         yield "split", f"EP{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage"
     if layout.dp > 1 and not architecture.is_moe(model):
