@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sizing.answers.answer import (
     Answer,
@@ -22,7 +23,7 @@ from sizing.answers.answer import (
     preference,
     spent,
 )
-from sizing.answers.search import sized_anew, timed, with_count
+from sizing.answers.search import outcome_over, sized_anew, timed, with_count
 from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower, stored_as
@@ -38,6 +39,7 @@ RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 # Refused for want of published runs that keep the limits, though it serves the demand as predicted.
 UNSURE = "confidence"
+Sized = Callable[[Sequence[Timed], Question], Outcome]
 LARGER_BUDGET = "a larger budget of GPUs"
 
 
@@ -94,9 +96,21 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     def at(seconds: float) -> Question:
         return question.with_(limits=question.target.limits.at(name, seconds))
 
-    def fewer_at(seconds: float, loads: Sequence[Timed]) -> list[Pool]:
+    anew, loosest_s = partial(sized_anew, data=data), limit.seconds * RULES.most_relaxed
+
+    def fewer_at(seconds: float, loads: Sequence[Timed], sized: Sized = anew) -> list[Pool]:
         """The layouts that take fewer GPUs than the answer at a limit of `seconds`, best first."""
-        return [of.pool for of in sized_anew(loads, at(seconds), data).answers if of.gpus < best.gpus]
+        return [of.pool for of in sized(loads, at(seconds)).answers if of.gpus < best.gpus]
+
+    def threshold(low: float, able: Sequence[Timed], sized: Sized) -> float:
+        """The smallest multiple of the limit, from `low` on, at which a layout saves GPUs; the largest that is tried if none does."""
+        high = RULES.most_relaxed
+        while high / low > RULES.threshold_step:
+            middle = math.sqrt(low * high)
+            # A layout that saves nothing at a looser limit saves nothing at a tighter one.
+            fewer = [pool.load for pool in fewer_at(limit.seconds * middle, able, sized)]
+            low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
+        return high
 
     def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
         """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
@@ -106,17 +120,14 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
-    loosest_s = limit.seconds * RULES.most_relaxed
-    loads = [pool.load for pool in fewer_at(loosest_s, _loads_below(outcome, at(loosest_s), data))]
+    below = _loads_below(outcome, at(loosest_s), data)
+    loads = [pool.load for pool in fewer_at(loosest_s, below)]
     if not loads:
         return None
-    low, high, able = 1.0, RULES.most_relaxed, loads
-    while high / low > RULES.threshold_step:
-        middle = math.sqrt(low * high)
-        # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-        fewer = [pool.load for pool in fewer_at(limit.seconds * middle, able)]
-        low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
-    seconds = legible(limit.seconds * high)
+    times = threshold(1.0, below, outcome_over)  # finding as much in the cache as the answer does
+    if times == RULES.most_relaxed or not fewer_at(limit.seconds * times, loads):
+        times = threshold(times if times < RULES.most_relaxed else 1.0, loads, anew)
+    seconds = legible(limit.seconds * times)
     size = confirmed_at(loads, seconds, at(loosest_s))
     if size is None:
         return None

@@ -13,6 +13,7 @@ ASKED = {
     "for a confidence": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "45ms", "confidence": "90%"},
     "at even odds": {"model": "llama-3.3-70b", "gpu": "mi300x", "precision": "fp8", "isl": 1000, "osl": 500, "rps": 40, "itl": "45ms"},
     "of a first token": {"model": "qwen3-32b", "gpu": "h100-sxm", "isl": 4000, "osl": 100, "rps": 30, "ttft": "p95:600ms", "confidence": "80%"},
+    "of turns, which find less in fewer caches": {"model": "llama-3.1-8b", "gpu": "l40s", "isl": 800, "osl": 150, "users": 600, "turns": 4, "prefix_routing": "affinity", "ttft": "p95:400ms", "tp": 1, "pp": 1},
 }  # fmt: skip
 
 
@@ -30,6 +31,27 @@ def test_a_limit_that_is_said_to_take_fewer_gpus_does(case: str) -> None:
     )
     assert again.best is not None
     assert again.best.gpus <= found.relaxation.gpus
+
+
+def test_without_a_limit_that_saves_gpus_none_is_named() -> None:
+    """Fewer replicas find less of the turns in their caches: no limit up to three times the stated one saves one of 3 GPUs."""
+    given: dict[str, Any] = {**ASKED["of turns, which find less in fewer caches"], "users": 300}
+    found = estimate(ask(**given), simulated=False)
+    loosest = estimate(ask(**given | {"ttft": "p95:1.2s"}), simulated=False, relaxed=False)
+    assert found.best is not None and loosest.best is not None
+    assert found.relaxation is None
+    assert loosest.best.gpus == found.best.gpus
+
+
+@pytest.mark.parametrize(("gpu", "rps", "itl"), [("h100-sxm", 60, "15ms"), ("l40s", 10, "30ms")])
+def test_a_checkpoint_that_is_said_to_take_fewer_gpus_does(gpu: str, rps: int, itl: str) -> None:
+    """Its weights are in blocks, whose products have other speeds than those of whole matrices."""
+    given: dict[str, Any] = {"gpu": gpu, "isl": 500, "osl": 250, "rps": rps, "itl": itl}
+    found = estimate(ask(model="qwen3-30b-a3b", **given), simulated=False)
+    assert found.in_fp8 is not None and found.in_fp8.answer is not None and found.best is not None
+    again = estimate(ask(model=found.in_fp8.options.split()[1], **given), simulated=False, relaxed=False).best
+    assert again is not None
+    assert again.gpus == found.in_fp8.answer.gpus < found.best.gpus
 
 
 def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
