@@ -372,7 +372,7 @@ class Kernels:
         if surface is not None and not by_vector:
             chip = self._chip(surface, self.plan.activation)
             busy = MICRO * surfaces.decode_us(surface, chip, work, 1.0 if surface.precision == "fp8" else 2.0)
-            older, most_read = self.settings.grouped_reads, only(MeasuredKernels).forms.most_read
+            older, most_read = self.settings.grouped_reads, self._rows.chips.most_read
             if older is not None and older.group == group:
                 most_read = older.share
             busy = np.maximum(busy, operation.bytes / (self._bytes_per_s * most_read))

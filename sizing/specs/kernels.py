@@ -120,7 +120,8 @@ class Chips(Spec):
     `reference` is the GPU whose kernels stand in for GPUs without their own; `reference_w` and `reference_tflops` are its power
     and 16-bit peak. `files` hold the kernels. `sustained` is the rate of long products in service over their rate in the tables,
     `sustained_experts` that of long products of experts.
-    `drawn_gb_per_s` is the bandwidth that products reach on GPUs with too few multiprocessors for their memory, by GPU.
+    `drawn_gb_per_s` is the bandwidth that products reach on GPUs with too few multiprocessors for their memory, by GPU. Decode
+    attention reads a cache at `most_read` of the bandwidth at most.
     """
 
     files: tuple[Text, ...]
@@ -130,6 +131,7 @@ class Chips(Spec):
     multiprocessors: PositiveInt
     sustained: Fraction
     sustained_experts: Fraction
+    most_read: Fraction = 1.0
     of: dict[Text, PositiveInt] = Field(default_factory=dict)
     drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
@@ -173,10 +175,7 @@ class AttentionKnots(Spec):
 
 
 class Forms(Sourced):
-    """Data common to the formulas of dense kernels. Decode attention is linear between `contexts`, in tokens.
-
-    It reads a cache at `most_read` of the bandwidth at most.
-    """
+    """Data common to the formulas of dense kernels. Decode attention is linear between `contexts`, in tokens."""
 
     products: ProductKnots
     decode: AttentionKnots
@@ -184,7 +183,6 @@ class Forms(Sourced):
     pair_heads: Knots
     contexts: Annotated[tuple[float, ...], Field(min_length=1)]
     fading_octaves: Annotated[float, Field(gt=0)]
-    most_read: Fraction
 
 
 class MeasuredKernels(OneFile):

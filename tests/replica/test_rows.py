@@ -69,4 +69,4 @@ def test_older_kernels_read_the_cache_of_groups_of_eight_slowly(model: str, slow
         seconds.append(float(kernels.seconds(operation)))
         read_s = float(operation.bytes) / gpu.datasheet.memory.bandwidth_gb_per_s / 1e9
     assert (seconds[0] > 1.3 * seconds[1]) == slower
-    assert not slower or seconds[0] == pytest.approx(2 * read_s, rel=1e-6)
+    assert not slower or seconds[0] == pytest.approx(2 * read_s, rel=0.01)
