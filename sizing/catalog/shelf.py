@@ -256,7 +256,7 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
     other = facts.of(query) if shelf.kind == "hardware_profiles" or query.lower().endswith("gguf") else None
     if other is not None:
         stands = "" if other.nearest is None else f"; nearest: {other.nearest}"
-        return Fault(f"{query!r} is not modelled ({other.what}): {facts.modelled}{stands}", allowed=allowed)
+        return Fault(f"{query!r} is not modelled: {other.what}; modelled are {facts.modelled}{stands}", allowed=allowed)
     if is_file(expanded(query)):
         message = f"{query!r} is no {shelf.label} known by name, and a file is named by its path"
         return Fault(message, allowed=f"./{query}")

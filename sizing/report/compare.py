@@ -50,7 +50,6 @@ from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
     DemandInputs,
     Inputs,
-    LimitInMs,
     demand,
     demand_line,
     inputs,
@@ -286,20 +285,13 @@ FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN
 
 def rows(record: Compare) -> Rows:
     """A row for each candidate. A limit on a percentile adds a column for that percentile."""
-    at_limits = [quantities.at_limit(quantity, limit.statistic) for quantity, limit in _percentiles(record)]
+    percentiles = quantities.limited_percentiles(record.inputs.limits)
+    at_limits = [quantities.at_limit(quantity, limit.statistic) for quantity, limit in percentiles]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
     in_pools = Quantity("pools", of=lambda c: None if c.pools is None else shape(c))
     own: tuple[str | Quantity, ...] = (*FIGURES, *at_limits, *edges, "limit", "reason", notes, in_pools)
     return rows_of(record.candidates, own, labels(record.inputs))
-
-
-def _percentiles(record: Compare) -> Iterator[tuple[Quantity, LimitInMs]]:
-    """Yield the limits on statistics other than means."""
-    for quantity in quantities.LATENCY_QUANTITIES:
-        limit = record.inputs.limits[quantity.key]
-        if limit is not None and limit.statistic != "mean":
-            yield quantity, limit
 
 
 def _edge(name: str, edge: str) -> Quantity:
@@ -371,7 +363,7 @@ def sections(record: Compare) -> Iterator[Section]:
 def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     """The first candidates that serve the demand, and how many others do and do not."""
     task = record.inputs.task
-    percentiles = tuple(_percentiles(record))
+    percentiles = tuple(quantities.limited_percentiles(record.inputs.limits))
     named = (
         (each._replace(heading=latency_name(each.heading, single=task != GENERATE)), at) for each, at in percentiles
     )

@@ -36,6 +36,7 @@ from sizing.report.parts.layouts import Alternative, BesideAnswer, Limited, Reje
 from sizing.report.parts.limits import Limiting, limit_words, limiting, nearest, shortfall, unmet
 from sizing.report.parts.memory import queued_words
 from sizing.report.parts.prices import PriceOrder, price_order
+from sizing.report.parts.quantities import at_limit, limited_percentiles
 from sizing.report.parts.question import (
     Inputs,
     Replayed,
@@ -257,30 +258,38 @@ def shortest(record: Estimate) -> str:
 COLUMNS = (
     "status", "gpu", "weight_precision", "gpus", "replicas", "tp", "pp", "ep", "dp", "cp", "dcp", "requests_per_s_per_gpu",
     "concurrency_per_replica", "ttft_ms", "itl_ms", "e2e_ms", "usd_per_hour", "power_w", "limit", "detail",
+    "requests_per_s", "gpus_sure",
 )  # fmt: skip
 
 
 def rows(record: Estimate) -> Rows:
-    """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons."""
+    """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons.
+
+    A limit on a percentile adds a column for that percentile.
+    """
 
     def row(layout: NamedTuple, status: str, **own: Any) -> dict[str, Any]:
-        return {**dict(fields(layout)), "status": status, **own}
+        return {"limited": {}, **dict(fields(layout)), "status": status, **own}
 
     found, load, times = [], record.load, record.latency
     if load is not None and times is not None:
         own = {"itl_ms": times.itl_ms.mean, "concurrency_per_replica": load.concurrency_per_replica}
+        own |= {"requests_per_s": load.requests_per_s, "gpus_sure": record.deployment and record.deployment.gpus_sure}
         (best,) = _as_alternative(record)
         found.append(row(best, "answer", detail=record.limiting.detail, **own))
     if (both := record.disaggregated) is not None:
         own = {"requests_per_s_per_gpu": both.requests_per_s_per_gpu}
         if times is not None:
             means = {name: getattr(times, name).mean for name in ("ttft_ms", "itl_ms", "e2e_ms")}
-            found.append(row(both, "answer", **own, **means, detail=both.why))
+            found.append(row(both, "answer", **own, **means, limited=_limited(record.inputs, times), detail=both.why))
         named = zip((both.prefill, both.decode), ("prefill pool", "decode pool"), strict=True)
         found += [row(pool, name, **own, detail=both.why) for pool, name in named if pool is not None]
-    found += [row(one, "feasible", detail="") for one in record.alternatives]
+    rates = [one.requests_per_s_per_gpu * one.gpus for one in record.alternatives]
+    served = zip(record.alternatives, rates, strict=True)
+    found += [row(one, "feasible", detail="", requests_per_s=rate) for one, rate in served]
     found += [row(one, "rejected", limit=one.reason) for one in record.rejected]
-    return rows_of(found, COLUMNS, labels(record.inputs))
+    percentiles = (at_limit(each, at.statistic) for each, at in limited_percentiles(record.inputs.limits))
+    return rows_of(found, (*COLUMNS, *percentiles), labels(record.inputs))
 
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:
@@ -288,11 +297,16 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     latency, sources = record.latency, (record.deployment, record.cost, record.throughput, record.inputs)
     if latency and all(sources):
         means = {name: getattr(latency, name).mean or 0.0 for name in record.inputs.limits}
-        limited = {
-            name: None if at is None else Limited(at.statistic, getattr(getattr(latency, name), at.statistic), at.ms)
-            for name, at in record.inputs.limits.items()
-        }
+        limited = _limited(record.inputs, latency)
         yield filled(Alternative, means, *sources, limit=record.limiting.limit, limited=limited)
+
+
+def _limited(inputs: Inputs, latency: Latency) -> dict[str, Limited | None]:
+    """The limited statistic of each latency with a limit."""
+    return {
+        name: None if at is None else Limited(at.statistic, getattr(getattr(latency, name), at.statistic), at.ms)
+        for name, at in inputs.limits.items()
+    }
 
 
 def sections(record: Estimate) -> Iterator[Section]:

@@ -21,7 +21,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         (
             "tpu-v5p",
-            ["Google TPU v5p", "NVIDIA and AMD GPUs under vLLM, SGLang and TensorRT-LLM are", "nearest: h100-sxm"],
+            ["Google TPU v5p", "NVIDIA and AMD GPUs under vLLM, SGLang and TensorRT-LLM", "nearest: h100-sxm"],
         ),
         ("gaudi3", ["Intel Gaudi 3", "nearest: h200-sxm"]),
         ("trn2", ["Trainium 2"]),

@@ -328,7 +328,7 @@ def test_what_does_not_fit_is_a_miss_and_not_skipped() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"engine": "TGI"}, "'TGI' is not modelled (this engine)"),
+        ({"engine": "TGI"}, "'TGI' is not modelled: this engine"),
         ({"engine": "vlm"}, "unknown engine 'vlm'"),
         ({"model": "no/such-model"}, "unknown model"),
         ({"gpu": "abacus"}, "unknown GPU"),

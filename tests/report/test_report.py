@@ -402,6 +402,19 @@ def test_csv_has_a_row_for_every_layout_and_the_same_fields_in_each(name: str) -
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["feasible", "users"])
+def test_a_row_of_the_answer_has_its_percentile_rate_and_sure_gpus(name: str) -> None:
+    found = document(name)
+    assert found.latency and found.load and found.deployment
+    answer = next(csv.DictReader(io.StringIO(as_csv(document_of(found)))))
+    for key, limit in found.inputs.limits.items():
+        if limit is not None and limit.statistic != "mean":
+            column = f"{key.removesuffix('_ms')}_{limit.statistic}_ms"
+            assert float(answer[column]) == pytest.approx(getattr(getattr(found.latency, key), limit.statistic))
+    assert float(answer["requests_per_s"]) == pytest.approx(found.load.requests_per_s)
+    assert answer["gpus_sure"] == str(found.deployment.gpus_sure or "")
+
+
 def test_markdown_is_a_table_of_equal_rows(name: str) -> None:
     found = document(name)
     head, rule, *body = as_markdown(document_of(found)).splitlines()

@@ -5,7 +5,7 @@ A command may give one of these another heading (`_replace(heading=...)`), or de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sizing.formats.view import Quantity, in_words
@@ -70,6 +70,14 @@ def at_limit(quantity: Quantity, statistic: str) -> Quantity:
 
     key = f"{quantity.key.removesuffix('_ms')}_{statistic}_ms"
     return quantity._replace(key=key, heading=f"{statistic} {quantity.heading}", of=value)
+
+
+def limited_percentiles(limits: Mapping[str, Any]) -> Iterator[tuple[Quantity, Any]]:
+    """Yield the latencies whose limits, by their keys, are on other statistics than means, with these limits."""
+    for quantity in LATENCY_QUANTITIES:
+        limit = limits[quantity.key]
+        if limit is not None and limit.statistic != "mean":
+            yield quantity, limit
 
 
 def flat_names(kind: type[NamedTuple]) -> tuple[str, ...]:
