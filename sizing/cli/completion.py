@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from sizing import __version__
-from sizing.cli.main import COMMANDS, GROUPS, application, summary
+from sizing.cli.main import GROUPS, application, known_commands, summary
 
 WORDS, MAN = "words", "man"
 SCRIPTS = {shell: Path(__file__).with_suffix(f".{shell}") for shell in ("bash", "zsh", "fish")}
@@ -57,8 +57,8 @@ def words(line: Sequence[str]) -> Iterator[str]:
 
     *before, current = line
     if not before:
-        candidates: Iterator[str] = iter((*COMMANDS, "--help", "--version"))
-    elif before[0] not in COMMANDS:
+        candidates: Iterator[str] = iter((*known_commands(), "--help", "--version"))
+    elif before[0] not in known_commands():
         return
     else:
         app: Any = typer.main.get_command(application(before[:1]))

@@ -37,9 +37,6 @@ NAMED = {
     **{name: f"listings:{name}" for name in LISTINGS},
     **{name: f"{name}:command" for name in ("mcp", "schema", "config", "completion")},
 }  # fmt: skip
-# Any other file in this folder with a function `command` is a command with the file's name.
-_FILES = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
-COMMANDS = NAMED | {name: place for name, place in _FILES.items() if place not in NAMED.values()}
 
 BAD_VALUE = "Invalid value for"  # the beginning of a usage error about the value of an option
 INFEASIBLE, BAD_INPUT = 1, 2
@@ -65,8 +62,15 @@ def _common(
     """Size GPU deployments for LLM inference."""
 
 
-def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The application with the commands `names`."""
+@cache
+def known_commands() -> dict[str, str]:
+    """All commands with their modules. A file in this folder with a function `command` is one with the file's name, if none is named."""
+    files = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
+    return NAMED | {name: place for name, place in files.items() if place not in NAMED.values()}
+
+
+def application(names: Iterable[str] = ()) -> typer.Typer:
+    """The application with the commands `names`; with all commands if none is stated."""
     app = typer.Typer(
         name="llmsize",
         cls=GroupHelp,
@@ -77,8 +81,8 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
     )
     app.callback()(_common)
-    for name in names:
-        module, _, function = COMMANDS[name].partition(":")
+    for name in names or known_commands():
+        module, _, function = (NAMED.get(name) or known_commands()[name]).partition(":")
         app.command(name, cls=CommandHelp)(getattr(import_module(f"sizing.cli.{module}"), function))
     return app
 
@@ -109,12 +113,13 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         completing = list(arguments[:2]) == COMPLETING  # the words that follow belong to the line to complete
         asked = list(arguments) if completing else with_values(arguments) or ["--help"]
-        if not asked[0].startswith("-") and asked[0] not in COMMANDS:
-            raise InputError(unknown(asked[0], "command", COMMANDS))
+        known = NAMED if asked[0] in NAMED else known_commands()  # which reads the files of this folder
+        if not asked[0].startswith("-") and asked[0] not in known:
+            raise InputError(unknown(asked[0], "command", known))
         pools = any(word.partition("=")[0] == DISAGGREGATE for word in asked) and not completing
-        if pools and asked[0] in set(COMMANDS) - set(POOLED):
+        if pools and asked[0] in set(known) - set(POOLED):
             raise InputError(unpooled(asked[0], DISAGGREGATE))
-        command = typer.main.get_command(application(asked[:1] if asked[0] in COMMANDS else COMMANDS))
+        command = typer.main.get_command(application(asked[:1] if asked[0] in known else ()))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:
@@ -150,7 +155,7 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()
     own = (foreign := other_tools()).get(word) or foreign.get(word.removesuffix("s"))
-    if own not in known and (others := _commands_with(option)) and command in COMMANDS:
+    if own not in known and (others := _commands_with(option)) and command in known_commands():
         refused = broken([command], (), {word.replace("-", "_"): True})
         some = ", ".join(others[:MOST_COMMANDS])
         have = f"{some} {'has' if len(others) == 1 else 'have'} it"
