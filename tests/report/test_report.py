@@ -401,7 +401,6 @@ def test_csv_has_a_row_for_every_layout_and_the_same_fields_in_each(name: str) -
     assert status == sorted(status, key=["answer", "feasible", "rejected"].index)
 
 
-@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("name", ["feasible", "users"])
 def test_a_row_of_the_answer_has_its_percentile_rate_and_sure_gpus(name: str) -> None:
     found = document(name)
@@ -415,6 +414,7 @@ def test_a_row_of_the_answer_has_its_percentile_rate_and_sure_gpus(name: str) ->
     assert answer["gpus_sure"] == str(found.deployment.gpus_sure or "")
 
 
+@pytest.mark.parametrize("name", CASES)
 def test_markdown_is_a_table_of_equal_rows(name: str) -> None:
     found = document(name)
     head, rule, *body = as_markdown(document_of(found)).splitlines()
