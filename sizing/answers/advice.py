@@ -112,12 +112,12 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
             low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
         return high
 
-    def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
-        """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
+    def confirmed_at(loads: Sequence[Timed], seconds: float, question: Question) -> Answer | None:
+        """The best size that saves GPUs at a limit of `seconds`, confirmed under `question`."""
         fewer = fewer_at(seconds, loads)
         sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
-        found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
+        found = confirmed_soon(replace(outcome, question=question, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
     below = _loads_below(outcome, at(loosest_s), data)
@@ -182,8 +182,8 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     assert best is not None
     any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
 
-    def is_smaller(of: Replica | Refusal) -> bool:
-        return of.layout.gpus < best.gpus and (any_type or layout_of(of)[:2] == own[:2])
+    def is_smaller(replica: Replica | Refusal) -> bool:
+        return replica.layout.gpus < best.gpus and (any_type or layout_of(replica)[:2] == own[:2])
 
     found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
     rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
@@ -228,11 +228,11 @@ def _miss(refusal: Refusal) -> tuple[bool, bool, float, int]:
 
 
 def suggestions(
-    outcome: Outcome, answered: Callable[[Question], Answer | None], others: Sequence[GpuType] = ()
+    outcome: Outcome, answered: Callable[[Question], Answer | None], gpu_types: Sequence[GpuType] = ()
 ) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, each found by searching again.
 
-    `answered` gives the answer to a changed question, with at least even odds where runs like it are known. `others` are GPU
+    `answered` gives the answer to a changed question, with at least even odds where runs like it are known. `gpu_types` are GPU
     types that are not asked for: the best one is tried where a latency limit is missed. Of several values of one limit, the
     tightest feasible one is returned, and looser ones that halve the GPUs.
     """
@@ -244,21 +244,21 @@ def suggestions(
         if best is not None and best.gpus <= fewest.get(of_what, math.inf) * RULES.still_looser:
             found.append(Suggestion.of(change, best)._replace(looser=of_what in fewest))
             fewest[of_what] = best.gpus
-    types = [Suggestion.of(change, best) for change, best in _of_other_types(outcome, answered, others)]
+    types = [Suggestion.of(change, best) for change, best in _of_other_types(outcome, answered, gpu_types)]
     return (*types, *found)
 
 
 def _of_other_types(
-    outcome: Outcome, answered: Callable[[Question], Answer | None], others: Sequence[GpuType]
+    outcome: Outcome, answered: Callable[[Question], Answer | None], gpu_types: Sequence[GpuType]
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the best other GPU type that meets a latency limit, with the weights as asked and else with FP8 weights."""
     question, miss = outcome.question, nearest_miss(outcome)
-    if miss is None or miss.reason not in (*LATENCIES, UNSURE) or not others or len(question.space.gpu_types) != 1:
+    if miss is None or miss.reason not in (*LATENCIES, UNSURE) or not gpu_types or len(question.space.gpu_types) != 1:
         return
     for precisions, option in ((question.space.precisions, ""), (("fp8",), " --precision fp8")):
         if option and precisions[0] in (*question.space.precisions, question.service.model.quantisation.precision):
             continue
-        best = answered(question.with_(gpu_types=tuple(others), precisions=precisions))
+        best = answered(question.with_(gpu_types=tuple(gpu_types), precisions=precisions))
         if best is not None:
             yield f"--gpu {best.pool.replica.gpu_type.id}{option}", best
 

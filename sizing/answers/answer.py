@@ -295,10 +295,10 @@ class Suggestion(NamedTuple):
     looser: bool = False
 
     @classmethod
-    def of(cls, change: str, found: Answer) -> Suggestion:
+    def of(cls, change: str, answer: Answer) -> Suggestion:
         """A change, with the answer that it leads to."""
-        replica = found.pool.replica
-        return cls(change, found.gpus, replica.gpu_type.name, str(replica.layout))
+        replica = answer.pool.replica
+        return cls(change, answer.gpus, replica.gpu_type.name, str(replica.layout))
 
 
 class ConfidentAnswer(NamedTuple):
@@ -424,10 +424,10 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
 LayoutKey = tuple[str, str, Layout]
 
 
-def layout_of(of: Replica | Refusal) -> LayoutKey:
+def layout_of(replica: Replica | Refusal) -> LayoutKey:
     """The identity of a layout: GPU type, weight format, parallel sizes."""
-    precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
-    return of.gpu_type.id, precision, of.layout
+    precision = replica.plan.weight_format if isinstance(replica, Replica) else replica.precision
+    return replica.gpu_type.id, precision, replica.layout
 
 
 def is_alike(one: Answer, other: Answer) -> bool:

@@ -68,10 +68,10 @@ def held(
     return _with_sure(_held(found, replicas, data, simulate), found, replicas, data, (confidence or USUAL, simulate))
 
 
-def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
+def _held(outcome: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
     """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
-    assert found.best is not None
-    pool, of = found.best.pool, found.question
+    assert outcome.best is not None
+    pool, of = outcome.best.pool, outcome.question
     by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
     at_most = _at_most(of, replicas, data) if simulate and by_rate else None
     if at_most is not None:
@@ -89,7 +89,7 @@ def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
     return Held(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
 
-def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> Held:
+def _with_sure(result: Held, outcome: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> Held:
     """The result with the sure size of its layout, as an estimate finds it, and the chance of the `replicas` that run.
 
     `asked` has the confidence and whether it simulates.
@@ -97,9 +97,9 @@ def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: t
     confidence, simulate = asked
     if data.runs is None:
         return result
-    assert found.best is not None
-    (sure,) = surely([Confirmed(found, found)], Steps.of(data, simulated=simulate), confidence)
-    pool, most, size = found.best.pool, result.most_requests_per_s, result.answer
+    assert outcome.best is not None
+    (sure,) = surely([Confirmed(outcome, outcome)], Steps.of(data, simulated=simulate), confidence)
+    pool, most, size = outcome.best.pool, result.most_requests_per_s, result.answer
     if size is None:  # the replicas that run serve at most `most` requests/s together, whatever the load of `pool`
         times = 1.0 if most is None else most / (pool.capacity.requests_per_s * replicas)
         size = Answer((replace(pool, count=replicas, capacity=pool.capacity.times(times)),))
@@ -239,19 +239,19 @@ def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
     return answer(question.with_(pools=pools._replace(prefill=prefill, decode=decode)), data, simulated=simulate).answer
 
 
-def bearing(found: Held, share: float, data: Data) -> Answer | None:
+def bearing(held: Held, share: float, data: Data) -> Answer | None:
     """Pools with the layouts of a checked deployment whose demand takes at most `share` of what they serve; None if none are known."""
-    rate = found.question.target.requests_per_s
-    if rate is None or found.needed is None:
+    rate = held.question.target.requests_per_s
+    if rate is None or held.needed is None:
         return None
-    grown = found.question.with_(requests_per_s=rate / share)
-    sized = _free(grown, data, simulate=found.verified is not None)
+    grown = held.question.with_(requests_per_s=rate / share)
+    sized = _free(grown, data, simulate=held.verified is not None)
     return sized if sized is not None and rate <= share * sized.most_requests_per_s else None
 
 
-def _lacking(found: Outcome) -> Refusal | None:
+def _lacking(outcome: Outcome) -> Refusal | None:
     """The refusal of pools that fail at any size; None where only their replicas are too few."""
-    pairing = found.pairing
+    pairing = outcome.pairing
     if pairing is None:
         return None
     refused = [refusal for phase in pairing.lacking for refusal in pairing.refusals[phase][:1]]

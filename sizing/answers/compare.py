@@ -67,8 +67,8 @@ def compare(
     return found
 
 
-def _best(found: list[Outcome], by: Aim) -> list[int]:
-    return sorted(range(len(found)), key=lambda number: place(found[number].answer, by))[:MOST_CONFIRMED]
+def _best(outcomes: list[Outcome], by: Aim) -> list[int]:
+    return sorted(range(len(outcomes)), key=lambda number: place(outcomes[number].answer, by))[:MOST_CONFIRMED]
 
 
 def _with_less(outcome: Outcome, data: Data) -> Outcome:
@@ -87,7 +87,7 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     return replace(wide, answers=(best, *less[:1]))
 
 
-def _sensible(found: list[Outcome], most: int) -> list[Outcome]:
+def _sensible(outcomes: list[Outcome], most: int) -> list[Outcome]:
     """The outcomes without answers of more than `most` GPUs, unless all answers exceed it."""
 
     def judged(outcome: Outcome) -> Outcome:
@@ -98,8 +98,8 @@ def _sensible(found: list[Outcome], most: int) -> list[Outcome]:
         detail = f"takes {best.gpus:,} GPUs; {left_out} (estimate -g {replica.gpu_type.id} does not)"
         return replace(outcome, answers=(), refusals=(replica.rejected("gpu_budget", detail, best.gpus / most - 1),))
 
-    sizes = [outcome.best.gpus for outcome in found if outcome.best is not None]
-    return found if min(sizes, default=0) > most else list(map(judged, found))
+    sizes = [outcome.best.gpus for outcome in outcomes if outcome.best is not None]
+    return outcomes if min(sizes, default=0) > most else list(map(judged, outcomes))
 
 
 def candidates_of(question: Question) -> list[Question]:
@@ -124,17 +124,17 @@ def _closed(question: Question, data: Data) -> Outcome:
 
 
 def _find_sure(
-    candidates: Sequence[Question], found: list[Outcome], best: Sequence[int], data: Data, each: Each
+    candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], data: Data, each: Each
 ) -> None:
     """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
-    simulated = [number for number, outcome in enumerate(found) if outcome.tries and outcome.answer is not None]
+    simulated = [number for number, outcome in enumerate(outcomes) if outcome.tries and outcome.answer is not None]
     ways: tuple[tuple[Each, bool], ...] = ((each, True), (map, False))
     for way, by_simulation in ways:
         numbers = [number for number in simulated if (number in best) == by_simulation]
         work = partial(surely_answered, data=data, simulated=by_simulation)
-        tasks = [(candidates[number], found[number]) for number in numbers]
+        tasks = [(candidates[number], outcomes[number]) for number in numbers]
         for number, outcome in zip(numbers, way(work, tasks), strict=True):
-            found[number] = replace(outcome, answers=outcome.answers[:1])
+            outcomes[number] = replace(outcome, answers=outcome.answers[:1])
 
 
 def place(answer: Answer | None, sort: Aim) -> tuple[float, ...]:

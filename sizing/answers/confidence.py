@@ -124,25 +124,25 @@ def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[Confide
     return [_size_said(each, found.get(number), runs) for number, each in enumerate(said)]
 
 
-def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
+def _size_said(said: Said, margins: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
     question, confidence = said.question, said.confidence
-    found = "no demand to size for" if question.target.amount is None else found or NONE_SEPARATE
-    if isinstance(found, str) or question.target.amount is None:
-        return ConfidentSize(None, confidence, 0, None, str(found))
-    margin, pool = found.of(confidence), said.answer.pool
-    kept = found.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
+    margins = "no demand to size for" if question.target.amount is None else margins or NONE_SEPARATE
+    if isinstance(margins, str) or question.target.amount is None:
+        return ConfidentSize(None, confidence, 0, None, str(margins))
+    margin, pool = margins.of(confidence), said.answer.pool
+    kept = margins.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
     if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
-        kept = kept | (found.of_runs <= margin) if said.is_sure else kept & (found.of_runs < margin)
-    chance, why = float(found.share[kept].max(initial=0.0)), None
+        kept = kept | (margins.of_runs <= margin) if said.is_sure else kept & (margins.of_runs < margin)
+    chance, why = float(margins.share[kept].max(initial=0.0)), None
     if said.answer.run is not None:  # a size that was simulated for a confidence has it
-        slow = np.diff(found.share, prepend=0.0)[kept & ~_kept_as_simulated(said, found, runs)].sum()
+        slow = np.diff(margins.share, prepend=0.0)[kept & ~_kept_as_simulated(said, margins, runs)].sum()
         chance = max(chance - float(slow), min(chance, said.confirmed)) if slow else chance
     if said.sure is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
-    gpus, place = None if said.sure is None else said.sure.gpus, found.place(confidence)
-    known = ConfidentSize(gpus, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
-    return known._replace(by=TIMES[found.by[place]], times=float(found.times[place]))
+    gpus, place = None if said.sure is None else said.sure.gpus, margins.place(confidence)
+    known = ConfidentSize(gpus, confidence, margins.groups, chance, why, margins.own, any_gpu=margins.any_gpu)
+    return known._replace(by=TIMES[margins.by[place]], times=float(margins.times[place]))
 
 
 def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
@@ -209,31 +209,31 @@ def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None)
     return [of[key] for of, key in zip(known, keys, strict=True)]
 
 
-def _margins(found: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:
-    by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
-    by, longer = np.full(by_runs.size, TIMES.index("throughput")), found.of("throughput")
+def _margins(runs: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:
+    by_runs, predicted = np.full(len(runs.weights), served[-1]), float(served[-1])
+    by, longer = np.full(by_runs.size, TIMES.index("throughput")), runs.of("throughput")
     for name, limit in target.limits.stated.items() if points is not None and not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])
         of_limit, as_predicted = (
-            np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (found.of(name), 1.0)
+            np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (runs.of(name), 1.0)
         )
         binds = of_limit < by_runs
-        by, longer = np.where(binds, TIMES.index(name), by), np.where(binds, found.of(name), longer)
+        by, longer = np.where(binds, TIMES.index(name), by), np.where(binds, runs.of(name), longer)
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
     if target.population is not None and points is not None:
         in_flight = np.maximum.accumulate(points.in_flight)  # at each load, whatever the E2E of a run
-        thinking = by_runs * target.think_time_s / found.of("throughput")
+        thinking = by_runs * target.think_time_s / runs.of("throughput")
         by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
         predicted = float(np.interp(predicted, served, in_flight)) + predicted * target.think_time_s
     elif target.concurrency is None:
-        by_runs = by_runs / found.of("throughput")
+        by_runs = by_runs / runs.of("throughput")
     with np.errstate(divide="ignore"):
         asked = np.where(by_runs > 0, predicted / by_runs, np.inf)
     order = np.argsort(asked)
-    share = np.cumsum(found.weights[order]) / found.weights.sum()
+    share = np.cumsum(runs.weights[order]) / runs.weights.sum()
     ordered = asked[order], share, by.astype(np.int64)[order], longer[order], order
-    return Margins(found.groups, *ordered, own=found.own, any_gpu=found.any_gpu)
+    return Margins(runs.groups, *ordered, own=runs.own, any_gpu=runs.any_gpu)
 
 
 def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
@@ -267,7 +267,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
 
 
 def _of_latencies(
-    pool: Pool, target: Target, found: SimilarRuns, loads: tuple[Array, Points]
+    pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[Array, Points]
 ) -> dict[BandMetric, NDArray[np.float64]]:
     """For each latency that the runs state, that of each run over the predicted one: of its limited statistic, else of the mean."""
     _, points = loads
@@ -275,20 +275,20 @@ def _of_latencies(
     for name in LATENCIES if not target.offline else ():
         limit = target.limits.stated.get(name)
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")["mean" if limit is None else limit.statistic])
-        if not np.isnan(times := found.of(name)).any():
-            at = np.append(_loads_of_runs(pool, target, found, loads), pool.point.requests_per_s)
+        if not np.isnan(times := runs.of(name)).any():
+            at = np.append(_loads_of_runs(pool, target, runs, loads), pool.point.requests_per_s)
             *each, own = np.interp(at, points.requests_per_s, seconds)
             if own > 0:
                 factors[name] = np.array(each) * times / own
     return factors
 
 
-def _kept_as_simulated(said: Said, known: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
+def _kept_as_simulated(said: Said, margins: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
     """The runs, by their margins, that keep the limits where the answer's own latencies are simulated ones; all without these.
 
     The range of a latency lies around the simulated figure, so a share of runs must not say more than the range does.
     """
-    kept = np.ones(known.of_runs.size, dtype=bool)
+    kept = np.ones(margins.of_runs.size, dtype=bool)
     answer, target = said.answer, said.question.target
     found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.load, said.question, runs)
     if isinstance(found, str) or target.offline or not target.limits.stated:
@@ -298,7 +298,7 @@ def _kept_as_simulated(said: Said, known: Margins, runs: PublishedRuns | None) -
     for name, limit in target.limits.stated.items():
         if name in factors:
             seconds = answer.latency_s(name)[limit.statistic] * factors[name]
-            kept &= (seconds <= limit.seconds * (1 + ROUNDING_SLACK))[known.order]
+            kept &= (seconds <= limit.seconds * (1 + ROUNDING_SLACK))[margins.order]
     return kept
 
 
@@ -313,15 +313,15 @@ def least_of(ttft_ms: float | None, itl_ms: float | None, alone: Situation) -> d
     }
 
 
-def _loads_of_runs(pool: Pool, target: Target, found: SimilarRuns, loads: tuple[Array, Points]) -> Array:
+def _loads_of_runs(pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[Array, Points]) -> Array:
     """The predicted requests/s of a replica at the load that each run has under the demand."""
     (served, points), rate = loads, pool.point.requests_per_s
     if target.concurrency is not None:
-        return np.full(found.weights.size, rate)
+        return np.full(runs.weights.size, rate)
     if target.population is None or target.think_time_s <= 0:
-        return rate * found.of("throughput") if target.population is None else np.full(found.weights.size, rate)
+        return rate * runs.of("throughput") if target.population is None else np.full(runs.weights.size, rate)
     people = target.population / pool.count
-    with_thinkers = points.in_flight + np.outer(1 / found.of("throughput"), served) * target.think_time_s
+    with_thinkers = points.in_flight + np.outer(1 / runs.of("throughput"), served) * target.think_time_s
     return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
 
 
@@ -348,14 +348,14 @@ def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | str]:
     ]
 
 
-def _margin(asked: Confidence, question: Question, found: Margins | str) -> float | str:
-    if isinstance(found, str):
-        return f"not known: {found}"
-    margin = found.of(asked.share)
+def _margin(confidence: Confidence, question: Question, margins: Margins | str) -> float | str:
+    if isinstance(margins, str):
+        return f"not known: {margins}"
+    margin = margins.of(confidence.share)
     if math.isfinite(margin):
         return margin
-    runs = f"{of_runs(found.own, any_gpu=found.any_gpu)} ({found.groups}{'' if found.own else ' groups'})"
-    return f"no load keeps {asked_of(question)} in {asked.share:.0%} of {runs}"
+    runs = f"{of_runs(margins.own, any_gpu=margins.any_gpu)} ({margins.groups}{'' if margins.own else ' groups'})"
+    return f"no load keeps {asked_of(question)} in {confidence.share:.0%} of {runs}"
 
 
 def has_odds(outcome: Outcome) -> bool:

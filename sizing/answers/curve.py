@@ -150,14 +150,14 @@ def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
 
 
 def evaluated(
-    found: Sequence[CurveLine], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
+    lines: Sequence[CurveLine], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
 ) -> list[CurveLine]:
     """Evaluate each line that has parts under the loads of the grid."""
-    drawn = [line for line in found if line.parts]
+    drawn = [line for line in lines if line.parts]
     samples = iter(
         _closed_form(drawn, question, grid) if not grid.simulated else _simulated(drawn, question, grid, each, progress)
     )
-    return [with_points(line, next(samples), question, grid.arrivals) if line.parts else line for line in found]
+    return [with_points(line, next(samples), question, grid.arrivals) if line.parts else line for line in lines]
 
 
 def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> Iterator[list[LoadSample]]:

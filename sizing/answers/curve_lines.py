@@ -405,20 +405,20 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
 
 
 def _bands(
-    found: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals, of_answer: Known | None = None
+    point: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals, of_answer: Known | None = None
 ) -> dict[str, ErrorBand]:
     """The error bands of a point, by the rule of `estimate` for its load as a demand; else those of its class.
 
     `of_answer` are those of an answer. In a closed loop the band of the rate follows from that of the E2E. None with
     optimisations or for pooled models, which published runs do not cover.
     """
-    if question.service.extras != NOTHING or question.service.model.pooled or found.requests_per_s is None:
+    if question.service.extras != NOTHING or question.service.model.pooled or point.requests_per_s is None:
         return {}
-    held = max(1, round(found.concurrency))
-    load = {"concurrency": held} if arrivals == "closed" else {"requests_per_s": found.requests_per_s}
+    held = max(1, round(point.concurrency))
+    load = {"concurrency": held} if arrivals == "closed" else {"requests_per_s": point.requests_per_s}
     (timed,), asked = line.parts, question if of_answer is not None else question.with_(**load)
     by_runs = of_answer or _by_runs(timed, asked)
-    situation = asked.service.situation(timed.replica.gpu_type.gpu, region(found.concurrency))
+    situation = asked.service.situation(timed.replica.gpu_type.gpu, region(point.concurrency))
     alone, bands = situation._replace(mode="served", load="solo"), shelf.only(Bands).bands
     e2e = by_runs.get("e2e") or find(bands, "e2e", situation)
     if arrivals == "closed" and e2e is not None:  # the rate is a result, by Little's law
@@ -427,16 +427,16 @@ def _bands(
     least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if by_runs else {}
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
-        band, value = by_runs.get(metric) or find(bands, metric, situation), getattr(found, name)
+        band, value = by_runs.get(metric) or find(bands, metric, situation), getattr(point, name)
         if band is not None and value is not None:
             low = max(value * band.low, min(value, least.get(metric, 0.0)))
             bounds[name] = ErrorBand(low, value * band.high, band.n)
     return bounds
 
 
-def _by_runs(load: Timed, asked: Question) -> Known:
+def _by_runs(load: Timed, question: Question) -> Known:
     """The ranges of one replica under a demand, by published runs like it; empty without any."""
     most = highest_stable(load)
-    (at,) = points_of([load], [asked.target], [most], [1])
-    known = likely(Answer((Pool(load, 1, most, at),)), asked, shelf.only(PublishedRuns))
+    (at,) = points_of([load], [question.target], [most], [1])
+    known = likely(Answer((Pool(load, 1, most, at),)), question, shelf.only(PublishedRuns))
     return {band.metric: band for band in known}

@@ -43,11 +43,11 @@ class LoadSample(NamedTuple):
         return cls(in_flight, {}, None)
 
 
-def sample_of(served: Run, in_flight: float, share: float = 1.0) -> LoadSample:
+def sample_of(run: Run, in_flight: float, share: float = 1.0) -> LoadSample:
     """The figures of a simulated load of one replica; or of pools, of whose load a `share` was simulated."""
-    found, rate = served.latencies_s, served.requests_per_s / share
+    found, rate = run.latencies_s, run.requests_per_s / share
     decoding = rate * (found["e2e"]["mean"] - found["ttft"]["mean"])  # past their first token, by Little's law
-    return LoadSample(in_flight, found, rate, decoding, served.cache_max, served.queue_mean / share, served.preemptions)
+    return LoadSample(in_flight, found, rate, decoding, run.cache_max, run.queue_mean / share, run.preemptions)
 
 
 def sample_at(answer: Answer, osl: int, in_flight: float | None = None) -> LoadSample:

@@ -117,13 +117,15 @@ def resolve(
     return Resolved(question.with_(extras=replica.service.extras), replica, refused, data, notes)
 
 
-def longest(asked: Resolved) -> int:
+def longest(resolved: Resolved) -> int:
     """Tokens of the longest single sequence that fits the cache, at most the model's maximum, whether or not the engine starts."""
-    most = asked.question.service.model.max_position
+    most = resolved.question.service.model.max_position
 
     def holds(tokens: int) -> bool:
-        question = with_longest(asked.question, tokens)
-        return resolve(question, asked.gpu_type, asked.layout, asked.replica.precision, asked.data).memory.fits
+        question = with_longest(resolved.question, tokens)
+        return resolve(
+            question, resolved.gpu_type, resolved.layout, resolved.replica.precision, resolved.data
+        ).memory.fits
 
     return most if holds(most) else replicas.smallest(lambda tokens: not holds(tokens), 0, most) - 1
 
@@ -145,17 +147,17 @@ class Logged(NamedTuple):
     why_not: str | None
 
 
-def logged(facts: EngineFacts, said: RunSettings) -> Logged:
+def logged(facts: EngineFacts, settings: RunSettings) -> Logged:
     """A log with its prediction; `why_not` names the options that neither log nor user states."""
-    names = {"model": said.model or facts.model, "gpu": said.gpu}
+    names = {"model": settings.model or facts.model, "gpu": settings.gpu}
     absent = [option for name, option in NEEDED.items() if not names[name]]
     if absent:
         return Logged(facts, None, f"a prediction needs {' and '.join(absent)}")
-    version = said.engine_version or facts.engine_version
+    version = settings.engine_version or facts.engine_version
     options = {
         **names,
         "engine": f"{facts.engine}:{version}" if version else facts.engine,
-        **{option: getattr(said, name, None) or getattr(facts, name) or None for option, name in SETTINGS.items()},
+        **{option: getattr(settings, name, None) or getattr(facts, name) or None for option, name in SETTINGS.items()},
     }
     drafts = options["speculative"]
     if drafts and "@" not in drafts:
@@ -164,7 +166,7 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
         use = memory(ask_layout(**{name: value for name, value in options.items() if value is not None}))
     except InputError as error:
         return Logged(facts, None, "; ".join(map(str, error.faults)))
-    ranks = said.attention_dp or facts.attention_dp or 1
+    ranks = settings.attention_dp or facts.attention_dp or 1
     of_rank = use._replace(kv_cache_tokens=use.kv_cache_tokens // ranks, max_concurrency=use.max_concurrency / ranks)
     return Logged(facts, of_rank, None)
 

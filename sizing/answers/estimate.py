@@ -130,7 +130,7 @@ def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -
     return found if found.answer is not None and found.answer.gpus <= most else None
 
 
-def _may_gain(found: Answer, question: Question) -> bool:
+def _may_gain(answer: Answer, question: Question) -> bool:
     """Whether separate pools may be tried, and a replica spans nodes with attention ranks that share experts.
 
     A prompt on one rank delays the decoding sequences of all ranks: the more ranks, the longer.
@@ -139,7 +139,7 @@ def _may_gain(found: Answer, question: Question) -> bool:
     free = not any(getattr(service.serving, name) for name in SIZES)
     rated = target.requests_per_s is not None and target.concurrency is None and target.confidence is None
     decodes = service.osl > 1 and not service.extras.cached.varies
-    return free and rated and decodes and found.pool.replica.layout.dp > 1 and spans_nodes(found)
+    return free and rated and decodes and answer.pool.replica.layout.dp > 1 and spans_nodes(answer)
 
 
 def answer(

@@ -37,13 +37,13 @@ class MemoryChange(Frozen):
     precision: str | None = None
     kv_precision: str | None = None
 
-    def of(self, asked: Sequence[Resolved]) -> tuple[Resolved, ...]:
+    def of(self, resolved: Sequence[Resolved]) -> tuple[Resolved, ...]:
         """The deployments with the change."""
-        fractions = self.fractions or (None,) * len(asked)
-        return tuple(self._of(each, fraction) for each, fraction in zip(asked, fractions, strict=True))
+        fractions = self.fractions or (None,) * len(resolved)
+        return tuple(self._of(each, fraction) for each, fraction in zip(resolved, fractions, strict=True))
 
-    def _of(self, asked: Resolved, fraction: float | None) -> Resolved:
-        question, layout = asked.question, self.layout or asked.layout
+    def _of(self, resolved: Resolved, fraction: float | None) -> Resolved:
+        question, layout = resolved.question, self.layout or resolved.layout
         if self.max_model_len is not None:
             question = with_longest(question, self.max_model_len)
         if self.kv_precision is not None:
@@ -53,12 +53,12 @@ class MemoryChange(Frozen):
             "kv_cache_bytes": self.kv_cache_bytes,
             "max_num_seqs": self.max_num_seqs,
             "max_mamba_cache_size": self.max_mamba_cache_size,
-            **{name: getattr(layout, name) for name in self._sizes(asked.layout)},
+            **{name: getattr(layout, name) for name in self._sizes(resolved.layout)},
         }
         stated = {name: value for name, value in given.items() if value is not None}
         question = question.with_(serving=question.service.serving.model_copy(update=stated))
-        precision = self.precision or asked.replica.precision
-        return resolve(question, asked.gpu_type, layout, precision, asked.data, notes=asked.notes)
+        precision = self.precision or resolved.replica.precision
+        return resolve(question, resolved.gpu_type, layout, precision, resolved.data, notes=resolved.notes)
 
     def _sizes(self, now: Layout) -> list[str]:
         return [name for name in SIZES if self.layout is not None and getattr(self.layout, name) != getattr(now, name)]
@@ -110,7 +110,7 @@ def state_slots(replica: Replica, sequences: int) -> int:
 
 def starting(
     change: MemoryChange,
-    asked: Sequence[Resolved],
+    resolved: Sequence[Resolved],
     sequences: int,
     most: Callable[[Replica], int | None] = sure_sequences,
 ) -> MemoryChange:
@@ -119,15 +119,15 @@ def starting(
     Where fewer recurrent states are stated than the sequences take, the change has as many.
     An engine that checks its blocks for recurrent states gets the number that `most` finds.
     """
-    tried = change.of(asked)
+    tried = change.of(resolved)
     if min(slots(each.replica) for each in tried) < sequences:
         change = replace(change, max_num_seqs=_least_of(tried, sequences))
-        tried = change.of(asked)
+        tried = change.of(resolved)
     needed = max(state_slots(each.replica, sequences) for each in tried)
     stated = [each.question.service.serving.max_mamba_cache_size for each in tried]
     if any(count is not None and count < needed for count in stated):
         change = replace(change, max_mamba_cache_size=needed)
-        tried = change.of(asked)
+        tried = change.of(resolved)
     found = [most(each.replica) for each in tried if not (each.memory.fits and each.memory.starts)]
     fewest = min((count for count in found if count), default=None)
     return change if fewest is None else replace(change, max_num_seqs=fewest)
@@ -138,120 +138,124 @@ def _least_of(deployed: Sequence[Resolved], sequences: int) -> int:
     return -(-sequences // min(slots(each.replica) // each.settings.max_num_seqs for each in deployed))
 
 
-def suggested(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def suggested(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the changes with which `sequences` sequences of each model fit: of the engine, the length, layout and formats."""
-    whole = all(each.refused is None for each in asked)
-    own = (change for change in _of_the_engine(asked, sequences) if whole and fit(change.of(asked), sequences))
+    whole = all(each.refused is None for each in resolved)
+    own = (change for change in _of_the_engine(resolved, sequences) if whole and fit(change.of(resolved), sequences))
     for change in islice(own, 1):
         yield change
-        if change.fractions is None and all(each.memory.fits for each in asked):
+        if change.fractions is None and all(each.memory.fits for each in resolved):
             return
     if whole:
-        yield from _shorter(AS_ASKED, asked, sequences)
-    yield from _larger(asked, sequences)
-    yield from _narrower(asked, sequences)
+        yield from _shorter(AS_ASKED, resolved, sequences)
+    yield from _larger(resolved, sequences)
+    yield from _narrower(resolved, sequences)
     if whole:
-        yield from _fewer(asked, sequences)
-    cache = starting(MemoryChange(kv_precision="fp8"), asked, sequences)
-    if all(each.plan.kv_bits > 8 for each in asked) and fit(cache.of(asked), sequences):
+        yield from _fewer(resolved, sequences)
+    cache = starting(MemoryChange(kv_precision="fp8"), resolved, sequences)
+    if all(each.plan.kv_bits > 8 for each in resolved) and fit(cache.of(resolved), sequences):
         yield cache
 
 
-def _of_the_engine(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _of_the_engine(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield changes of what the engine takes and admits, which leave the question as it is."""
-    other = starting(AS_ASKED, asked, sequences)
+    other = starting(AS_ASKED, resolved, sequences)
     if other != AS_ASKED:
         yield other
-    yield from _caches(asked, sequences)
-    shares = _shares(asked, sequences)
+    yield from _caches(resolved, sequences)
+    shares = _shares(resolved, sequences)
     if shares is not None:
         yield shares
 
 
-def _fewer(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _fewer(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the most sequences with whose activation and CUDA graphs the sequences fit, where fewer are run than asked to."""
-    least = _least_of(asked, sequences)
-    most = max(each.settings.max_num_seqs for each in asked)
-    if least < most and not fit(asked, sequences) and fit(MemoryChange(max_num_seqs=least).of(asked), sequences):
-        found = smallest(lambda count: not fit(MemoryChange(max_num_seqs=count).of(asked), sequences), least, most) - 1
+    least = _least_of(resolved, sequences)
+    most = max(each.settings.max_num_seqs for each in resolved)
+    if least < most and not fit(resolved, sequences) and fit(MemoryChange(max_num_seqs=least).of(resolved), sequences):
+        found = (
+            smallest(lambda count: not fit(MemoryChange(max_num_seqs=count).of(resolved), sequences), least, most) - 1
+        )
         yield MemoryChange(max_num_seqs=found)
 
 
-def _caches(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _caches(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the largest stated cache that every card holds, or the smallest that holds the sequences, in steps of 0.1 GB."""
-    stated = [each.question.service.serving.kv_cache_bytes for each in asked]
+    stated = [each.question.service.serving.kv_cache_bytes for each in resolved]
     rooms = [
-        size - each.memory.beyond_card_gib * GIB for each, size in zip(asked, stated, strict=True) if size is not None
+        size - each.memory.beyond_card_gib * GIB
+        for each, size in zip(resolved, stated, strict=True)
+        if size is not None
     ]
-    if len(rooms) < len(asked):
+    if len(rooms) < len(resolved):
         return
 
     def at(steps: int) -> MemoryChange:
-        return starting(MemoryChange(kv_cache_bytes=steps * GIGA / CACHES_A_GIGABYTE), asked, sequences)
+        return starting(MemoryChange(kv_cache_bytes=steps * GIGA / CACHES_A_GIGABYTE), resolved, sequences)
 
     def steps_in(size: float) -> int:
         return int(size / GIGA * CACHES_A_GIGABYTE)
 
-    if any(each.memory.beyond_card_gib for each in asked):
+    if any(each.memory.beyond_card_gib for each in resolved):
         if steps_in(min(rooms)):
             yield at(steps_in(min(rooms)))
         return
-    card = steps_in(min(each.memory.visible_gib for each in asked) * GIB)
+    card = steps_in(min(each.memory.visible_gib for each in resolved) * GIB)
 
     def holds(steps: int) -> bool:
-        tried = at(steps).of(asked)
+        tried = at(steps).of(resolved)
         return fit(tried, sequences) or any(each.memory.beyond_card_gib for each in tried)
 
     yield at(smallest(holds, steps_in(min(rooms)), card))
 
 
-def least_fraction(asked: Resolved, sequences: int) -> tuple[float, int | None] | None:
+def least_fraction(resolved: Resolved, sequences: int) -> tuple[float, int | None] | None:
     """The smallest memory fraction with which the sequences fit, in steps of 0.001, and the number of sequences to start with.
 
     The number is None where the engine starts with its own. The whole is None if even all memory is too small, if the layout
     is refused, or if the size of the cache is stated.
     """
-    if asked.question.service.serving.kv_cache_bytes is not None or asked.refused is not None:
+    if resolved.question.service.serving.kv_cache_bytes is not None or resolved.refused is not None:
         return None
 
     def at(steps: int) -> MemoryChange:
-        change = starting(MemoryChange(fractions=(steps / FRACTIONS,)), [asked], sequences, most_sequences)
+        change = starting(MemoryChange(fractions=(steps / FRACTIONS,)), [resolved], sequences, most_sequences)
         return replace(change, max_mamba_cache_size=None)
 
     def fits(steps: int) -> bool:
-        return fit(at(steps).of([asked]), sequences)
+        return fit(at(steps).of([resolved]), sequences)
 
     steps = smallest(fits, 0, FRACTIONS)
     return (steps / FRACTIONS, at(steps).max_num_seqs) if fits(steps) else None
 
 
-def _shares(asked: Sequence[Resolved], sequences: int) -> MemoryChange | None:
+def _shares(resolved: Sequence[Resolved], sequences: int) -> MemoryChange | None:
     """The least memory fraction of a model; on a card of several, their shares, the least of those that do not fit."""
-    if len(asked) == 1 and not asked[0].memory.fits:
+    if len(resolved) == 1 and not resolved[0].memory.fits:
         return None  # what one sequence needs stands in its own line
-    least = [found[0] for each in asked if (found := least_fraction(each, sequences)) is not None]
-    if len(least) < len(asked):
+    least = [found[0] for each in resolved if (found := least_fraction(each, sequences)) is not None]
+    if len(least) < len(resolved):
         return None
     kept = tuple(
         each.settings.memory_fraction or fraction if fit([each], sequences) else fraction
-        for each, fraction in zip(asked, least, strict=True)
+        for each, fraction in zip(resolved, least, strict=True)
     )
     shares = kept if sum(kept) <= 1 else tuple(least)
-    if len(asked) > 1 and sum(shares) > 1:
+    if len(resolved) > 1 and sum(shares) > 1:
         return None
-    return starting(MemoryChange(fractions=shares), asked, sequences)
+    return starting(MemoryChange(fractions=shares), resolved, sequences)
 
 
-def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _shorter(change: MemoryChange, resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield a change with the longest sequences that then fit, if there are any."""
 
     def at(tokens: int) -> MemoryChange:
-        return starting(replace(change, max_model_len=tokens), asked, sequences)
+        return starting(replace(change, max_model_len=tokens), resolved, sequences)
 
     def fits(tokens: int) -> bool:
-        return fit(at(tokens).of(asked), sequences)
+        return fit(at(tokens).of(resolved), sequences)
 
-    services = [each.question.service for each in asked]
+    services = [each.question.service for each in resolved]
     longest = max(service.max_model_len for service in services)
     most = min(longest, *(each.model.max_position for each in services))
     tokens = most if fits(most) else smallest(lambda tokens: not fits(tokens), 0, most) - 1
@@ -259,28 +263,28 @@ def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) ->
         yield at(tokens)
 
 
-def _narrower(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _narrower(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the longer length that then fits."""
-    narrowest = min(each.plan.weight_bits for each in asked)
-    names = narrower(narrowest, asked[0].data.formats)
-    tried = [starting(MemoryChange(precision=name), asked, sequences) for name in names]
-    alone = next((change for change in tried if fit(change.of(asked), sequences)), None)
+    narrowest = min(each.plan.weight_bits for each in resolved)
+    names = narrower(narrowest, resolved[0].data.formats)
+    tried = [starting(MemoryChange(precision=name), resolved, sequences) for name in names]
+    alone = next((change for change in tried if fit(change.of(resolved), sequences)), None)
     if alone is not None:
         yield alone
         return
-    longest = [change.max_model_len or 0 for change in _shorter(AS_ASKED, asked, sequences)]
+    longest = [change.max_model_len or 0 for change in _shorter(AS_ASKED, resolved, sequences)]
     for name in names:
-        found = _shorter(MemoryChange(precision=name), asked, sequences)
+        found = _shorter(MemoryChange(precision=name), resolved, sequences)
         yield from (change for change in found if (change.max_model_len or 0) > max(longest, default=0))
 
 
-def _larger(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+def _larger(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the layout with the fewest GPUs that fits: with more tensor parallelism, else the smallest of any kind."""
-    first, now = asked[0], asked[0].layout
+    first, now = resolved[0], resolved[0].layout
 
     def fitting(layouts: Iterator[Layout]) -> Iterator[MemoryChange]:
-        changes = (starting(MemoryChange(layout=layout), asked, sequences) for layout in layouts)
-        return islice((change for change in changes if fit(change.of(asked), sequences)), 1)
+        changes = (starting(MemoryChange(layout=layout), resolved, sequences) for layout in layouts)
+        return islice((change for change in changes if fit(change.of(resolved), sequences)), 1)
 
     wider = range(now.tp + 1, first.gpu_type.gpu.datasheet.island_gpus + 1)
     found = tuple(fitting(now._replace(tp=tp) for tp in wider))

@@ -109,8 +109,8 @@ def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
     """The same pools at each rate; None where one of them is unstable or has too few slots."""
     points = [points_at_rates(pool.load, requests_per_s / pool.count, highest_stable(pool.load)) for pool in pair.pools]
 
-    def at(each: Sequence[Point]) -> Answer | None:
-        pools = [replace(pool, point=point, run=None) for pool, point in zip(pair.pools, each, strict=True)]
+    def at(points: Sequence[Point]) -> Answer | None:
+        pools = [replace(pool, point=point, run=None) for pool, point in zip(pair.pools, points, strict=True)]
         ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in pools)
         return replace(pair, pools=tuple(pools), run=None) if ok else None
 

@@ -38,7 +38,7 @@ from sizing.specs.workload import Limit, Limits
 COMPATIBLE = "GPU types of one vendor, and a --kv-precision that both have"
 
 
-def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
+def phase_requests(question: Question, pools: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
     """The questions of the prefill and the decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
@@ -49,8 +49,8 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
             whole = left
     common, serving = question.with_(concurrency=None, offline=False), question.service.serving
     first, rest = Limits(ttft=limits.ttft, e2e=ttft_share), Limits(itl=limits.itl, e2e=whole)
-    prefill = common.with_(osl=1, limits=first, serving=asked.prefill.serving(serving), phase="prefill")
-    return prefill, common.with_(limits=rest, serving=asked.decode.serving(serving), phase="decode")
+    prefill = common.with_(osl=1, limits=first, serving=pools.prefill.serving(serving), phase="prefill")
+    return prefill, common.with_(limits=rest, serving=pools.decode.serving(serving), phase="decode")
 
 
 def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
@@ -64,7 +64,7 @@ def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 
-def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_node: bool) -> Answer:
+def joined(pair: Answer, question: Question, pools: SeparatePools, *, within_node: bool) -> Answer:
     """The pair with a transfer over the link within a node, or over the network.
 
     Raises UntimedError where a profile states no network.
@@ -73,7 +73,7 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
     undelayed = prefill.undelayed
     assert undelayed is not None
     transfer = transfer_of(
-        undelayed.kernels, decode.load.kernels, within_node=within_node, by_layer=asked.facts.by_layer
+        undelayed.kernels, decode.load.kernels, within_node=within_node, by_layer=pools.facts.by_layer
     )
     prefill = replace(prefill, load=delayed(undelayed, transfer, question.service.isl))
     return replace(pair, pools=(prefill, decode), transfer=transfer)
@@ -172,15 +172,15 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
 
 def _paired(
     question: Question,
-    asked: SeparatePools,
+    pools: SeparatePools,
     ttft_share: Limit | None,
     precision: str | None,
     prefills: Sequence[Timed],
     data: Data,
 ) -> _Paired:
     """Pair every prefill pool with the best decode pool of each kind (`_kinds`)."""
-    prefill_request, decode_request = phase_requests(question, asked, ttft_share)
-    decoded = searching.search(decode_request.with_(gpu_types=asked.decode.gpu_types, precisions=(precision,)), data)
+    prefill_request, decode_request = phase_requests(question, pools, ttft_share)
+    decoded = searching.search(decode_request.with_(gpu_types=pools.decode.gpu_types, precisions=(precision,)), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     phases = prefill_request, decode_request
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
@@ -190,11 +190,11 @@ def _paired(
     unpaired: list[Refusal] = []
     for decode in _kinds(decoded.answers)[:MOST_KINDS]:
         for within_node in (False, True):
-            found, refused = _prefills(prefill_request, prefills, decode, asked, within_node=within_node)
+            found, refused = _prefills(prefill_request, prefills, decode, pools, within_node=within_node)
             unpaired += refused
             for prefill, transfer in found:
                 needed = _linked(Answer((prefill, decode), transfer), phases, data)
-                pair = _sized(needed, phases, asked, data)
+                pair = _sized(needed, phases, pools, data)
                 if not within_node or fits_node(pair or needed):
                     (pairs if pair is not None else short).append(pair or needed)
     turned_down["prefill"] += unpaired
@@ -223,12 +223,12 @@ def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
 
 
 def _prefills(
-    question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
+    question: Question, prefills: Sequence[Timed], decode: Pool, pools: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
     """Every prefill pool that can transfer caches to `decode`, with the transfer, and the refusals."""
     own = decode.replica.gpu_type.id
     near = [load for load in prefills if not within_node or load.replica.gpu_type.id == own]
-    sent = [_sent(load, decode, asked, within_node=within_node) for load in near]
+    sent = [_sent(load, decode, pools, within_node=within_node) for load in near]
     later = (
         transfer if isinstance(transfer, Refusal) else delayed(load, transfer, question.service.isl)
         for load, transfer in zip(near, sent, strict=True)
@@ -242,12 +242,12 @@ def _prefills(
     return found, [result for result in results if isinstance(result, Refusal)]
 
 
-def _sent(load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer | Refusal:
+def _sent(load: Timed, decode: Pool, pools: SeparatePools, *, within_node: bool) -> Transfer | Refusal:
     """The transfer of caches from a prefill layout to `decode`, or why there is none."""
     apart = unlike(load.replica, decode.replica)
     if apart is not None:
         return load.replica.rejected("link", f"{apart}; allowed: {COMPATIBLE}")
-    by_layer = asked.facts.by_layer
+    by_layer = pools.facts.by_layer
     try:
         return transfer_of(load.kernels, decode.load.kernels, within_node=within_node, by_layer=by_layer)
     except UntimedError as error:
@@ -262,12 +262,12 @@ def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answ
     return replace(pair, pools=tuple(pools))
 
 
-def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
+def _sized(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools, data: Data) -> Answer | None:
     """`pair` with the requested or needed replicas; None where request or budget allow fewer than needed."""
     if phases[0].target.requests_per_s is None:
-        return _most_within(pair, phases, asked, data)
+        return _most_within(pair, phases, pools, data)
     needed = [pool.count for pool in pair.pools]
-    counts = [given or count for given, count in zip(asked.given, needed, strict=True)]
+    counts = [given or count for given, count in zip(pools.given, needed, strict=True)]
     if counts[0] < needed[0] or counts[1] < needed[1]:
         return None
     return pair if counts == needed else with_counts(pair, counts, phases, data)
@@ -282,13 +282,13 @@ def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool
     return resized(pool, Capacity(most, most, decoding, "link"), question, data)
 
 
-def _most_within(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
+def _most_within(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools, data: Data) -> Answer | None:
     """`pair` with the replica counts of the highest rate within the GPU budget; None where none fits."""
     budget = phases[0].rules.gpu_budget or 0
     each = [pool.replica.layout.gpus for pool in pair.pools]
     most = [pool.capacity.requests_per_s for pool in pair.pools]
     rate, counts = 0.0, (0, 0)
-    given = asked.given
+    given = pools.given
     for prefills in range(1, budget // each[0] + 1) if given[0] is None else (given[0],):
         decodes = (budget - prefills * each[0]) // each[1]
         tried = prefills, given[1] or decodes

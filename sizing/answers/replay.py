@@ -189,10 +189,10 @@ def _replayed_at(pool: Pool, count: int, question: Question, data: Data, traffic
     return Answer((sized,), run=simulate(deployment_of(sized.load, count), traffic))
 
 
-def _capacity(kept: Pool, refuted: Answer, question: Question) -> Capacity:
+def _capacity(pool: Pool, refuted: Answer, question: Question) -> Capacity:
     """The capacity of a replica that a replay shows: between the loads of the sizes that keep and that miss the limits."""
-    load = (question.target.amount or 0.0) / math.sqrt(kept.count * refuted.pool.count)
-    most, missed = kept.capacity, _missed(refuted, question)
+    load = (question.target.amount or 0.0) / math.sqrt(pool.count * refuted.pool.count)
+    most, missed = pool.capacity, _missed(refuted, question)
     if most.amount <= load:
         return most
     return replace(most.times(load / most.amount), binding=max(missed, key=missed.__getitem__, default=QUEUE))
@@ -205,18 +205,18 @@ def _missed(refuted: Answer, question: Question) -> dict[Metric, float]:
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
 
 
-def _relaxation(found: _Fewest, question: Question) -> Relaxation | None:
+def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
     """The limit with which one replica less keeps all limits in its replay; None where it misses two, or one by far."""
-    if found.kept is None or found.refuted is None or found.refuted.run is None or found.refuted.run.refused:
+    if fewest.kept is None or fewest.refuted is None or fewest.refuted.run is None or fewest.refuted.run.refused:
         return None
-    if found.kept.pool.count != found.refuted.pool.count + 1:  # headroom or a margin has raised the size
+    if fewest.kept.pool.count != fewest.refuted.pool.count + 1:  # headroom or a margin has raised the size
         return None
-    missed = _missed(found.refuted, question)
+    missed = _missed(fewest.refuted, question)
     if len(missed) != 1 or min(missed.values()) > advice.RULES.most_relaxed:
         return None
     ((name, ratio),) = missed.items()
     seconds = advice.legible(question.target.limits.stated[name].seconds * ratio)
-    return Relaxation(name, seconds, found.refuted.gpus, found.refuted.pool.replica.gpu_type.name)
+    return Relaxation(name, seconds, fewest.refuted.gpus, fewest.refuted.pool.replica.gpu_type.name)
 
 
 def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None, data: Data) -> Outcome:

@@ -84,10 +84,10 @@ def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[Bounded
     return onward(within, lambda loads: map(_at_most, loads, most_of(loads, target)))
 
 
-def _alone(load: Timed, over: Exceeded | None) -> Timed | Refusal:
-    if over is None:
+def _alone(load: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
+    if exceeded is None:
         return load
-    name, value_s, limit_s = over
+    name, value_s, limit_s = exceeded
     called = latency_name(name, single=load.replica.service.model.pooled)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
     refused = load.replica.rejected(name, detail, value_s / limit_s - 1)
@@ -221,12 +221,12 @@ def search(question: Question, data: Data, *, known: Collection[LayoutKey] = ())
     `known` are left out.
     """
 
-    def once(asked: Sequence[Question]) -> list[Outcome]:
+    def once(questions: Sequence[Question]) -> list[Outcome]:
         return [
             _spread(each, data, known)
             if each.service.extras.cached.varies
             else outcome_over(tabulated([each], data, known)[0], each)
-            for each in asked
+            for each in questions
         ]
 
     return widened([question], once)[0]
@@ -247,13 +247,13 @@ def widened(
     return found
 
 
-def _wider(question: Question, found: Outcome) -> Iterator[Question]:
+def _wider(question: Question, outcome: Outcome) -> Iterator[Question]:
     """Yield the question with a wider reach for each precision that needs it, on the GPU types that need it."""
     if question.space.layouts == REACHES[-1]:
         return
     wider = REACHES[REACHES.index(question.space.layouts) + 1]
     budget, firsts = question.rules.gpu_budget, dict[tuple[str, str | None], Answer]()
-    for answer in found.answers:
+    for answer in outcome.answers:
         if budget is None or answer.gpus <= budget:
             firsts.setdefault((answer.pool.replica.gpu_type.id, answer.pool.replica.precision), answer)
     usual = question.space.layouts == REACHES[0] and question.target.amount is not None

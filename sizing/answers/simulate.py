@@ -378,9 +378,9 @@ def _lengths(mean: int, std: float | None, longest: int | None, driving: Driving
     return Lengths(mean, std, driving.length_shape, longest=longest) if std else Lengths(mean)
 
 
-def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
+def _longest(workload: Workload, traffic: Traffic, question: Question) -> int:
     """The longest sequence: the service's, or the model's maximum where the length distributions are unbounded."""
-    if asked.serving.max_model_len:
+    if workload.serving.max_model_len:
         return question.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
     return question.service.model.max_position if endless else question.service.max_model_len

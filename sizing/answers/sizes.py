@@ -344,12 +344,12 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
 WITHIN = math.log1p(RULES.population_within)
 
 
-def serves_population(found: Answer, target: Target) -> bool:
+def serves_population(answer: Answer, target: Target) -> bool:
     """Whether a simulated answer serves the users or requests in flight of the demand; True where the demand has neither."""
     if target.population is None:
         return True
-    assert found.run is not None
-    return found.run.stable and abs(_beyond(found, target)) <= WITHIN
+    assert answer.run is not None
+    return answer.run.stable and abs(_beyond(answer, target)) <= WITHIN
 
 
 def at_population(first: Answer, target: Target, drive: Callable[[Answer], Answer]) -> Answer:
@@ -378,13 +378,13 @@ def at_population(first: Answer, target: Target, drive: Callable[[Answer], Answe
     return min(tried, key=lambda each: (not serves_population(each, target), abs(_beyond(each, target))))
 
 
-def _beyond(found: Answer, target: Target) -> float:
+def _beyond(answer: Answer, target: Target) -> float:
     """The logarithm of the population that a simulated answer serves, over the one asked for; infinite where none was answered."""
-    run = found.run
+    run = answer.run
     assert run is not None and target.population is not None
     if not run.latencies_s["e2e"]:
         return math.inf
-    return math.log(target.population_of(found.requests_per_s, run.latencies_s["e2e"]["mean"]) / target.population)
+    return math.log(target.population_of(answer.requests_per_s, run.latencies_s["e2e"]["mean"]) / target.population)
 
 
 def _closed_slope(pool: Pool, target: Target) -> float:

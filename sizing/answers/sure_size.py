@@ -121,14 +121,14 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True)
     return with_sure(found, steps) if sure else [of.outcome for of in found]
 
 
-def _with_odds_below_even(found: Sequence[Confirmed], data: Data) -> list[int]:
+def _with_odds_below_even(confirmed: Sequence[Confirmed], data: Data) -> list[int]:
     """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs.
 
     GPUs that are given without a demand keep the rate that they serve.
     """
     plain = {
         number: of.outcome
-        for number, of in enumerate(found)
+        for number, of in enumerate(confirmed)
         if of.outcome.answer is not None and of.outcome.question.target.confidence is None
     }
     sizes = sizes_said([Said(of.answers[0], of.question) for of in plain.values()], data.runs)
@@ -139,12 +139,12 @@ def _with_odds_below_even(found: Sequence[Confirmed], data: Data) -> list[int]:
     return [number for number, chance in zip(plain, chances, strict=True) if chance is not None and chance < EVEN]
 
 
-def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
+def with_sure(confirmed: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     """The outcomes with the sure sizes of their answers, and with another answer whose sure size is cheaper.
 
     Among layouts of equal size and cost, the one with the smallest sure size becomes the answer.
     """
-    able = [of for of in found if of.outcome.answer is not None]
+    able = [of for of in confirmed if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
     said = sizes_said([Said(of.answers[0], of.question, of.surely, of.even) for of in tied], steps.data.runs)
     sized = [
@@ -153,21 +153,21 @@ def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     ]
     others = surer([(of, of_other_types(of)) for of in sized], steps.data)
     done = iter([replace(of, surer=other) for of, other in zip(sized, others, strict=True)])
-    return [of.outcome if of.outcome.answer is None else next(done) for of in found]
+    return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
 
 
-def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
+def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
     """The outcome with its sure size, whose layout becomes the answer where it takes no more, at no less than even odds."""
-    outcome, best, question = replace(found.outcome, surely=sure), found.best, found.outcome.question
+    outcome, best, question = replace(confirmed.outcome, surely=sure), confirmed.best, confirmed.outcome.question
 
-    def size(of: Answer) -> tuple[float, ...]:
-        return steps.order(of, question)[:-TIES]
+    def size(answer: Answer) -> tuple[float, ...]:
+        return steps.order(answer, question)[:-TIES]
 
     if sure is None or is_alike(sure, best):
         return outcome
-    if not any(is_alike(each, sure) and size(each) <= size(best) for each in found.searched.answers):
+    if not any(is_alike(each, sure) and size(each) <= size(best) for each in confirmed.searched.answers):
         return outcome
-    again = steps.confirmed(found.searched, preferring(sure, steps.order))
+    again = steps.confirmed(confirmed.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
         return outcome
     (odds,) = sizes_said([Said(again.answer, question, even=outcome.even)], steps.data.runs)
@@ -179,27 +179,27 @@ def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
 # --- the sure size ------------------------------------------------------------------------------------------------------
 
 
-def surely(found: Sequence[Confirmed], steps: Steps, share: float = USUAL) -> list[Answer | None]:
+def surely(confirmed: Sequence[Confirmed], steps: Steps, share: float = USUAL) -> list[Answer | None]:
     """For the answer of each outcome the sure size on its GPU type: by the closed form and, where `steps` do, by simulation.
 
     This is the answer to the question with a confidence of `share`; an outcome with a confidence is sure itself. None where
     no published runs are like it, or no size is sure. A sure size is no smaller than the answer.
     """
-    known = sizes_said([Said(of.best, of.outcome.question) for of in found], steps.data.runs)
-    sizes = [None if size.chance is None else of.best for size, of in zip(known, found, strict=True)]
-    plain = [n for n, size in enumerate(sizes) if size and found[n].outcome.question.target.confidence is None]
-    for number, sure in zip(plain, _sure_sizes([found[n] for n in plain], steps, share), strict=True):
+    known = sizes_said([Said(of.best, of.outcome.question) for of in confirmed], steps.data.runs)
+    sizes = [None if size.chance is None else of.best for size, of in zip(known, confirmed, strict=True)]
+    plain = [n for n, size in enumerate(sizes) if size and confirmed[n].outcome.question.target.confidence is None]
+    for number, sure in zip(plain, _sure_sizes([confirmed[n] for n in plain], steps, share), strict=True):
         sizes[number] = sure
     return sizes
 
 
-def _sure_sizes(found: Sequence[Confirmed], steps: Steps, share: float) -> list[Answer | None]:
-    asked = [_surely_asked(of.outcome, steps.data, share) for of in found]
-    layouts = [_layouts(of) for of in found]
+def _sure_sizes(confirmed: Sequence[Confirmed], steps: Steps, share: float) -> list[Answer | None]:
+    asked = [_surely_asked(of.outcome, steps.data, share) for of in confirmed]
+    layouts = [_layouts(of) for of in confirmed]
     firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
     below = [(_below(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
     sizes = []
-    for of, own, first, rest in zip(found, layouts, firsts, recounted(below), strict=True):
+    for of, own, first, rest in zip(confirmed, layouts, firsts, recounted(below), strict=True):
         sure = _sure_of(of.best, own, first, rest, steps)
         sizes.append(of.best if sure is not None and sure.gpus < of.best.gpus else sure)
     return sizes
@@ -240,18 +240,20 @@ def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:
     return load <= amount / plain.pool.count and is_clear(plain.run, question.target.limits)
 
 
-def _surely_asked(found: Outcome, data: Data, share: float = USUAL) -> Question:
+def _surely_asked(outcome: Outcome, data: Data, share: float = USUAL) -> Question:
     """The question of an outcome with a confidence, on the GPU type of its answer, without a budget."""
     assert data.runs is not None
-    types = (found.answers[0].pool.replica.gpu_type,)
-    return found.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
+    types = (outcome.answers[0].pool.replica.gpu_type,)
+    return outcome.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
 
 
-def _layouts(found: Confirmed) -> list[Answer]:
+def _layouts(confirmed: Confirmed) -> list[Answer]:
     """The layouts on the answer's GPU type by the closed form, the answer's own first."""
-    best, searched = found.best, found.searched.answers
+    best, searched = confirmed.best, confirmed.searched.answers
     own = [each for each in searched if is_alike(each, best)]
-    known = searched if own else found.outcome.answers  # further layouts were tried, where a simulation confirmed none
+    known = (
+        searched if own else confirmed.outcome.answers
+    )  # further layouts were tried, where a simulation confirmed none
     others = [each for each in known if _type_of(each) == _type_of(best) and not is_alike(each, best)]
     return [*(own or [best]), *others]
 
@@ -260,11 +262,11 @@ def _type_of(answer: Answer) -> str:
     return answer.pool.replica.gpu_type.id
 
 
-def _below(others: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
+def _below(answers: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
     """The answers that take less than a sure size: their own sure sizes are no smaller."""
     objective = question.rules.objective
     most = math.inf if first is None else spent(first, objective)
-    return [each for each in others if spent(each, objective) < most]
+    return [each for each in answers if spent(each, objective) < most]
 
 
 # --- other answers ------------------------------------------------------------------------------------------------------
@@ -290,23 +292,25 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
     return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
 
 
-def _cheapest(sized: Outcome, outcome: Outcome, others: Sequence[Answer]) -> ConfidentAnswer | None:
-    alike = (ConfidentAnswer(next(of for of in others if is_alike(of, each)), each) for each in sized.answers)
+def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> ConfidentAnswer | None:
+    alike = (ConfidentAnswer(next(of for of in answers if is_alike(of, each)), each) for each in sized.answers)
     return _least(alike, outcome, outcome.question.rules.objective)
 
 
-def _least(found: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
-    """The cheapest sure size of those `found`, if it spends less than the outcome's own."""
+def _least(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
+    """The cheapest sure size of those `answers`, if it spends less than the outcome's own."""
     most = math.inf if outcome.surely is None else spent(outcome.surely, objective)
-    best = min(found, key=lambda each: spent(each.sure, objective), default=None)
+    best = min(answers, key=lambda each: spent(each.sure, objective), default=None)
     return best if best is not None and spent(best.sure, objective) < most else None
 
 
-def surer_outcome(first: Outcome, others: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
+def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
     """The answer of other outcomes with the cheapest sure size, as `surer` finds it among the answers of one outcome."""
     if first.sure is None or first.question.target.confidence is not None:
         return None
-    sized = [ConfidentAnswer(of.answer, of.surely) for of in others if of.answer is not None and of.surely is not None]
+    sized = [
+        ConfidentAnswer(of.answer, of.surely) for of in outcomes if of.answer is not None and of.surely is not None
+    ]
     return _least(sized, first, objective)
 
 
@@ -327,11 +331,11 @@ def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:
     return replace(outcome, answers=(*outcome.answers[:kept], *ranked), refusals=refusals)
 
 
-def _at_even_odds(plain: Answer, known: Margins | str, question: Question, data: Data) -> Answer | Refusal:
+def _at_even_odds(plain: Answer, margins: Margins | str, question: Question, data: Data) -> Answer | Refusal:
     """The layout with the replicas that half of the published runs like it need; unchanged where none are known."""
-    if isinstance(known, str):
+    if isinstance(margins, str):
         return plain
-    pool, margin = plain.pool, known.of(EVEN)
+    pool, margin = plain.pool, margins.of(EVEN)
     if math.isinf(margin):
         (why,) = margin_of([(pool.load, evenly(question, data))])
         return pool.replica.rejected("confidence", str(why))

@@ -215,14 +215,14 @@ def _served(answer: Answer, question: Question, requests: int, seed: int) -> Ans
     return drive(answer) if question.target.population is None else at_population(answer, question.target, drive)
 
 
-def _longer(found: Answer, question: Question, seed: int) -> Answer:
+def _longer(answer: Answer, question: Question, seed: int) -> Answer:
     """The answer with its run extended by other arrivals."""
-    assert found.run is not None
-    again = driven(found, question, RULES.longer * RULES.requests, seed + found.run.completed).run
+    assert answer.run is not None
+    again = driven(answer, question, RULES.longer * RULES.requests, seed + answer.run.completed).run
     assert again is not None
-    run = found.run.continued(again)
-    pools = (replace(pool, run=part) for pool, part in zip(found.pools, run.parts or (None,), strict=True))
-    return replace(found, pools=tuple(pools), run=run)
+    run = answer.run.continued(again)
+    pools = (replace(pool, run=part) for pool, part in zip(answer.pools, run.parts or (None,), strict=True))
+    return replace(answer, pools=tuple(pools), run=run)
 
 
 def is_decided(run: Run, question: Question) -> bool:
@@ -303,23 +303,23 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
     return Lengths(mean, std, "lognormal", longest=longest) if std else Lengths(mean)
 
 
-def is_enough(served: Run, limits: Limits) -> bool:
+def is_enough(run: Run, limits: Limits) -> bool:
     """Whether a short run decides on the limits, and its TTFT is known well enough to show where it keeps them."""
-    if not is_clear(served, limits):
+    if not is_clear(run, limits):
         return False
-    if not served.stable or served.refused or _is_missed(served, limits.stated):
+    if not run.stable or run.refused or _is_missed(run, limits.stated):
         return True
-    ttft_s = served.latencies_s["ttft"]
+    ttft_s = run.latencies_s["ttft"]
     shown: tuple[Statistic, ...] = ("mean", "p95")
     figures = [Limit(statistic=name, seconds=ttft_s[name]) for name in shown if ttft_s]
-    return all(_excess(served, "ttft", figure, 1.0, 1 + RULES.known) <= 0 for figure in figures)
+    return all(_excess(run, "ttft", figure, 1.0, 1 + RULES.known) <= 0 for figure in figures)
 
 
-def is_clear(served: Run, limits: Limits) -> bool:
+def is_clear(run: Run, limits: Limits) -> bool:
     """Whether a short run already decides on the limits: it is far from each limit, or far beyond one."""
     asked = limits.stated
-    far = {name: limit for name, limit in asked.items() if not _is_close(served.latencies_s[name], limit)}
-    return _is_missed(served, far) or (far == asked and is_sure(served, limits))
+    far = {name: limit for name, limit in asked.items() if not _is_close(run.latencies_s[name], limit)}
+    return _is_missed(run, far) or (far == asked and is_sure(run, limits))
 
 
 def _is_close(found: dict[str, float], limit: Limit) -> bool:
@@ -327,38 +327,38 @@ def _is_close(found: dict[str, float], limit: Limit) -> bool:
     return bool(found) and abs(found[limit.statistic] / limit.seconds - 1) < close
 
 
-def is_sure(served: Run, limits: Limits) -> bool:
+def is_sure(run: Run, limits: Limits) -> bool:
     """Whether more requests would hardly change the verdict on the limits, apart from misses by at most `missed`."""
     asked = limits.stated
-    if not served.stable or served.refused or _is_missed(served, asked):
+    if not run.stable or run.refused or _is_missed(run, asked):
         return True
     return all(
-        _excess(served, *each, 0.0) <= 0 and _excess(served, *each, RULES.sure_to_hold, 1 + RULES.missed) <= 0
+        _excess(run, *each, 0.0) <= 0 and _excess(run, *each, RULES.sure_to_hold, 1 + RULES.missed) <= 0
         for each in asked.items()
     )
 
 
-def _is_missed(served: Run, limits: Mapping[Metric, Limit]) -> bool:
-    return any(_excess(served, *each, -RULES.sure_to_miss) > 0 for each in limits.items())
+def _is_missed(run: Run, limits: Mapping[Metric, Limit]) -> bool:
+    return any(_excess(run, *each, -RULES.sure_to_miss) > 0 for each in limits.items())
 
 
-def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float = 1.0) -> float:
+def _excess(run: Run, name: str, limit: Limit, errors: float, factor: float = 1.0) -> float:
     """How far a run is beyond a limit, plus `errors` standard errors of that figure. Up to 0, the run keeps the limit.
 
     For a limit on a mean, the figure is in seconds: the mean less `factor` times the limit. For a limit on a percentile, it is
     a share: of requests beyond `factor` times the limit, less the share that may be beyond it (0.05 for p95).
     """
-    values_s, bound_s = served.measured_s.get(name), limit.seconds * factor
+    values_s, bound_s = run.measured_s.get(name), limit.seconds * factor
     if values_s is None or not values_s.size:
         return -math.inf
     if limit.statistic == "mean":
-        return float(values_s.mean()) + errors * _error(values_s, served.measured_s["gap"]) - bound_s
+        return float(values_s.mean()) + errors * _error(values_s, run.measured_s["gap"]) - bound_s
     beyond, allowed = (values_s > bound_s).astype(float), 1 - PERCENTILES[limit.statistic]
     share = float(beyond.mean())
     if errors:
         # Long waits are rare and come in clusters. Where few were seen, the share follows an exponential tail, and the
         # correlation of requests is estimated from their latencies up to the bound.
-        rare = max(share, allowed ** max(1.0, bound_s / served.latencies_s[name][limit.statistic]))
+        rare = max(share, allowed ** max(1.0, bound_s / run.latencies_s[name][limit.statistic]))
         clipped_s = np.minimum(values_s, bound_s)
         spread_s = float(clipped_s.std())
         unlike = _error(clipped_s) / spread_s if spread_s > 0 else 0.0
@@ -398,15 +398,15 @@ def steady(
     return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
 
-def meets(served: Run, limits: Limits, errors: float = RULES.sure_to_hold) -> bool:
+def meets(run: Run, limits: Limits, errors: float = RULES.sure_to_hold) -> bool:
     """Whether a run was stable, served all requests, and kept each limit in the statistic that the limit bounds.
 
     A limit that is larger by the share `missed` must be kept with `errors` standard errors to spare.
     """
-    if not served.stable or served.refused or not served.completed:
+    if not run.stable or run.refused or not run.completed:
         return False
     return all(
-        not (found := served.latencies_s[name])
-        or (found[limit.statistic] <= limit.seconds and _excess(served, name, limit, errors, 1 + RULES.missed) <= 0)
+        not (found := run.latencies_s[name])
+        or (found[limit.statistic] <= limit.seconds and _excess(run, name, limit, errors, 1 + RULES.missed) <= 0)
         for name, limit in limits.stated.items()
     )

@@ -247,12 +247,12 @@ def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, f
     return precision.stored_as(weights, data.formats).bits, precision.stored_as(cached, data.formats).bits
 
 
-def order(found: Answer | None, question: Question) -> tuple[float, ...]:
+def order(answer: Answer | None, question: Question) -> tuple[float, ...]:
     """Sort key of answers: the objective of `question` (GPUs by default), cost, then throughput per GPU."""
-    if found is None:
+    if answer is None:
         return (math.inf,)
-    first, *_ = (*throughput_first(found, question), spent(found, question.rules.objective))
-    return (first, cost(found), -found.most_per_gpu)
+    first, *_ = (*throughput_first(answer, question), spent(answer, question.rules.objective))
+    return (first, cost(answer), -answer.most_per_gpu)
 
 
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
@@ -316,31 +316,31 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
     return _smallest(found, base, question, solve)
 
 
-def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
+def _all_at_once(combination: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
     """The first trial of each group together, where that is feasible."""
     firsts: dict[str, Tried] = {}
     for entry in tried:
         firsts.setdefault(entry.trial.group, entry)
-    together = found
+    together = combination
     for entry in firsts.values():
         together = _of((*together.tried, entry), solve) or together
-    return together if together.best is not None else found
+    return together if together.best is not None else combination
 
 
-def _smallest(found: Combination, base: Outcome, question: Question, solve: Solve) -> Combination:
+def _smallest(combination: Combination, base: Outcome, question: Question, solve: Solve) -> Combination:
     """Drop each trial without which the size stays: first those that change answers, then those added last.
 
     All stay where they save nothing over `base`: they then raise what the same size serves.
     """
-    size = order(found.best, question)[:-1]
-    if found.best is None or size >= order(base.best, question)[: len(size)]:
-        return found
-    rank = {entry.name: (*LOSSY_GROUPS, entry.trial.group).index(entry.trial.group) for entry in found.tried}
-    for entry in sorted(found.tried, key=lambda entry: (rank[entry.name], -found.names.index(entry.name))):
-        without = _of(tuple(each for each in found.tried if each is not entry), solve)
+    size = order(combination.best, question)[:-1]
+    if combination.best is None or size >= order(base.best, question)[: len(size)]:
+        return combination
+    rank = {entry.name: (*LOSSY_GROUPS, entry.trial.group).index(entry.trial.group) for entry in combination.tried}
+    for entry in sorted(combination.tried, key=lambda entry: (rank[entry.name], -combination.names.index(entry.name))):
+        without = _of(tuple(each for each in combination.tried if each is not entry), solve)
         if without is not None and without.best is not None and order(without.best, question)[:-1] <= size:
-            found = without
-    return found
+            combination = without
+    return combination
 
 
 def _of(tried: tuple[Tried, ...], solve: Solve) -> Combination | None:

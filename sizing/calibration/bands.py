@@ -101,12 +101,12 @@ def chosen(rows: Sequence[MeasuredRow], calibration: Calibration) -> list[Measur
     return found
 
 
-def banded(found: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band], Table]:
+def banded(ratios: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band], Table]:
     """The bands of every metric and mode, and a table that shows how well they cover groups left out."""
     bands: list[Band] = []
     table = Table("metric", "mode", "rows", "groups", "tail", "covered, groups left out", title="bands")
-    for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in found}):
-        own = [ratio for ratio in found if (ratio.metric, ratio.situation.mode) == (metric, mode)]
+    for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in ratios}):
+        own = [ratio for ratio in ratios if (ratio.metric, ratio.situation.mode) == (metric, mode)]
         tail, covered = tail_of(own, calibration)
         bands += bands_of(own, tail, calibration.bands)
         groups = len({ratio.group for ratio in own})
@@ -114,40 +114,40 @@ def banded(found: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band]
     return bands, table
 
 
-def ratios(seen: Sequence[Seen]) -> list[Ratio]:
+def ratios(observations: Sequence[Seen]) -> list[Ratio]:
     """Measured over predicted for every metric. Predictions are corrected by other groups."""
     return [
         Ratio(metric, one.situation, one.group, 1 / ratio if metric == "throughput" else ratio)
-        for one in seen
+        for one in observations
         for metric in one.timings
         if (ratio := one.ratio(metric)) is not None
     ]
 
 
-def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
+def tail_of(ratios: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
     """The tail whose bands come closest to the wanted coverage of groups left out, and their coverage."""
-    fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in found]
+    fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in ratios]
     covered = {}
     for tail in calibration.bands.tails:
         inside = 0
         for left_out in range(calibration.folds):
-            others = [ratio for ratio, f in zip(found, fold, strict=True) if f != left_out]
+            others = [ratio for ratio, f in zip(ratios, fold, strict=True) if f != left_out]
             bands = bands_of(others, tail, calibration.bands)
-            tested = [ratio for ratio, f in zip(found, fold, strict=True) if f == left_out]
+            tested = [ratio for ratio, f in zip(ratios, fold, strict=True) if f == left_out]
             for ratio in tested:
                 band = find(bands, ratio.metric, ratio.situation)
                 inside += band is not None and band.low <= ratio.value <= band.high
-        covered[tail] = inside / len(found)
+        covered[tail] = inside / len(ratios)
     best = min(covered, key=lambda tail: abs(covered[tail] - calibration.bands.covered))
     return best, covered[best]
 
 
-def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
+def bands_of(ratios: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
     """The bands of all classes with enough rows and groups, the narrowest class first."""
     bands = []
     for conditions in CLASSES:
         classes: dict[tuple[str, ...], list[Ratio]] = defaultdict(list)
-        for ratio in found:
+        for ratio in ratios:
             classes[ratio.metric, *class_of(ratio.situation, conditions)].append(ratio)
         for (metric, *values), members in sorted(classes.items()):
             groups = {ratio.group for ratio in members}

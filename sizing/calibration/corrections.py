@@ -56,9 +56,9 @@ class TimeRatio(NamedTuple):
         """The ratio with predictions whose decode and prefill steps take these factors longer."""
         return self.ratio / (prefill * (1 - self.decode_share) + decode * self.decode_share)
 
-    def corrected(self, by: Correction) -> float:
-        """The ratio after the correction `by` of the prediction."""
-        return float(self.at(by.decode, by.prefill))
+    def corrected(self, correction: Correction) -> float:
+        """The ratio after the correction `correction` of the prediction."""
+        return float(self.at(correction.decode, correction.prefill))
 
 
 class Seen(NamedTuple):
@@ -130,13 +130,13 @@ class CentredErrors(Frozen):
     of: Floats
 
     @classmethod
-    def find(cls, seen: Sequence[Seen]) -> CentredErrors:
-        """Compute the errors of the rows `seen`."""
-        groups = tuple(dict.fromkeys(one.group for one in seen))
+    def find(cls, observations: Sequence[Seen]) -> CentredErrors:
+        """Compute the errors of the rows `observations`."""
+        groups = tuple(dict.fromkeys(one.group for one in observations))
         decode, prefill = np.exp(LOG_FACTORS)[:, np.newaxis], np.exp(LOG_FACTORS)[np.newaxis, :]
         found = np.full((len(FITTED), len(groups), LOG_FACTORS.size, LOG_FACTORS.size), np.nan)
         for (number, name), (place, group) in product(enumerate(FITTED), enumerate(groups)):
-            known = [one.timings[name] for one in seen if one.group == group and name in one.timings]
+            known = [one.timings[name] for one in observations if one.group == group and name in one.timings]
             if known:
                 found[number, place] = np.mean([np.abs(np.log(t.at(decode, prefill))) for t in known], axis=0)
         return cls(groups, found)
@@ -145,11 +145,11 @@ class CentredErrors(Frozen):
         """The number of groups in which a metric was measured."""
         return int(np.sum(~np.isnan(self.of[FITTED.index(metric), :, NONE, NONE])))
 
-    def at(self, group: int, by: Correction) -> Floats:
+    def at(self, group: int, correction: Correction) -> Floats:
         """The errors of a group by metric, interpolated between the factors that were tried."""
         (i, u), (j, v) = (
             divmod(float(np.interp(np.log(factor), LOG_FACTORS, np.arange(LOG_FACTORS.size))), 1.0)
-            for factor in (by.decode, by.prefill)
+            for factor in (correction.decode, correction.prefill)
         )
         (i, k), (j, m) = ((int(at), min(int(at) + 1, LOG_FACTORS.size - 1)) for at in (i, j))
         of = self.of[:, group]
@@ -200,7 +200,7 @@ def class_of(situation: Situation, conditions: Sequence[str]) -> tuple[str, ...]
     return tuple(getattr(situation, name) for name in conditions)
 
 
-def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
+def corrections_of(observations: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
     """The corrections of all classes with enough groups, and the rows, each corrected by the other groups of its class.
 
     A class uses the form with the least error on groups left out, of those whose times enough groups have measured. If no form
@@ -210,11 +210,11 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
     corrected: dict[int, Correction] = {}
     for conditions in CLASSES:
         classes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for number, one in enumerate(seen):
+        for number, one in enumerate(observations):
             if one.situation.mode in MODES and any(name in one.timings for name in FITTED):
                 classes[class_of(one.situation, conditions)].append(number)
         for key, members in sorted(classes.items(), key=str):
-            of_class = [seen[number] for number in members]
+            of_class = [observations[number] for number in members]
             errors = CentredErrors.find(of_class)
             if len(errors.groups) < rules.least_groups:
                 continue
@@ -228,8 +228,10 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
             stated = dict(zip(conditions, key, strict=True))
             found.append(Correction.model_validate({**whole.model_dump(), **stated, "source": sources}))
             for number in members:
-                corrected.setdefault(number, without[seen[number].group])
-    return found, [one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(seen)]
+                corrected.setdefault(number, without[observations[number].group])
+    return found, [
+        one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(observations)
+    ]
 
 
 def _left_out(of_class: Sequence[Seen], groups: Sequence[str], conditions: Sequence[str]) -> list[list[int]]:
@@ -277,22 +279,22 @@ def _mean(errors: Floats) -> float:
 # --- what is written and shown ------------------------------------------------------------------------------------------
 
 
-def corrections_table(found: Sequence[Correction]) -> Table:
+def corrections_table(corrections: Sequence[Correction]) -> Table:
     """The corrections by class."""
     table = Table(*CLASSES[0], "decode", "prefill", "groups", title="corrections")
-    for one in found:
+    for one in corrections:
         stated = (getattr(one, name) or "any" for name in CLASSES[0])
         table.add_row(*stated, str(one.decode), str(one.prefill), str(one.groups))
     return table
 
 
-def centred_table(seen: Sequence[Seen]) -> Table:
+def centred_table(observations: Sequence[Seen]) -> Table:
     """Medians over groups of measured/predicted times and of absolute errors, before and after correction."""
     title = "measured over predicted time: median of groups, median error; uncorrected, and corrected by other groups"
     table = Table("mode", "metric", "groups", "ratio", "corrected", "error, %", "corrected", title=title)
     for mode, metric in product(MODES, (*FITTED, "e2e")):
         groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for one in seen:
+        for one in observations:
             timing = one.timings.get(metric)
             if one.situation.mode == mode and timing is not None:
                 groups[one.group].append((timing.ratio, timing.corrected(one.correction)))
@@ -304,10 +306,10 @@ def centred_table(seen: Sequence[Seen]) -> Table:
     return table
 
 
-def rendered_corrections(found: Sequence[Correction]) -> str:
+def rendered_corrections(corrections: Sequence[Correction]) -> str:
     """The file of corrections as text, a line a correction."""
     lines = []
-    for one in found:
+    for one in corrections:
         stated = {name: value for name, value in one.model_dump().items() if value is not None and name != "source"}
         fields = ", ".join(f"{name}: {value}" for name, value in stated.items())
         lines.append(f'  - {{{fields}, source: "{one.source}"}}')
@@ -317,13 +319,13 @@ def rendered_corrections(found: Sequence[Correction]) -> str:
     )
 
 
-def rendered_runs(seen: Sequence[Seen], least_groups: int, tail: float) -> str:
+def rendered_runs(observations: Sequence[Seen], least_groups: int, tail: float) -> str:
     """The file of published runs as text: a few runs of each group and load, from the fastest to the slowest.
 
     `tail` is the share of runs beyond each end of a range of latencies.
     """
     spread: dict[tuple[Situation, str], list[Seen]] = defaultdict(list)
-    for one in seen:
+    for one in observations:
         if one.situation.mode in MODES:
             spread[one.situation, one.group].append(one)
     names = sorted({group for _, group in spread})

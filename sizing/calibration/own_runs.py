@@ -165,19 +165,19 @@ def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats)
 # --- what is written ---------------------------------------------------------------------------------------------------
 
 
-def ranges(runs: MeasuredRuns, found: FactorFit) -> tuple[FactorRange, ...]:
+def ranges(runs: MeasuredRuns, fit: FactorFit) -> tuple[FactorRange, ...]:
     """The 8-in-10 range of each factor."""
-    low, high = (runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1))
+    low, high = (runs.own(fit.at + side * SIGMAS_OF_8_IN_10 * fit.sigma) for side in (-1, 1))
     return tuple(FactorRange(factor=name, low=_short(low[name]), high=_short(high[name])) for name in FACTORS)
 
 
-def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
+def bands(runs: MeasuredRuns, fit: FactorFit) -> tuple[OwnBand, ...]:
     """The error bands of the measured metrics, with each run predicted from the others.
 
     The error that other lengths, loads and layouts add is included. E2E and rates follow from other metrics if not measured.
     """
     made = []
-    for metric, ratios in _errors(runs, found.left_out).items():
+    for metric, ratios in _errors(runs, fit.left_out).items():
         n = len(ratios)
         spread = float(np.hypot(np.sqrt(np.mean(np.square(ratios))), runs.rules.elsewhere[metric]))
         width = max(float(students(HIGH_END, max(1, n - 1))) * spread, SIGMAS_OF_8_IN_10 * runs.rules.error[metric])
@@ -364,7 +364,7 @@ def _settings(cases: Sequence[Case]) -> str:
     return ", ".join([*ran, f"ISL/OSL {' '.join(lengths)}", *flight])
 
 
-def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]:
+def _of_metrics(runs: MeasuredRuns, fit: FactorFit) -> dict[str, MetricErrors]:
     corrected, names = runs.corrected(), np.array(runs.names)
 
     def median(predicted: Floats, name: str) -> float:
@@ -373,7 +373,7 @@ def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]
     return {
         name: MetricErrors(
             int(np.sum(names == name)),
-            *(median(predicted, name) for predicted in (found.base, corrected, found.predicted, found.left_out)),
+            *(median(predicted, name) for predicted in (fit.base, corrected, fit.predicted, fit.left_out)),
         )
         for name in METRICS
         if name in runs.names

@@ -68,9 +68,9 @@ def questions(path: Path) -> tuple[PublishedFigure, ...]:
     return tuple(found)
 
 
-def answered(asked: Iterable[PublishedFigure]) -> Iterator[Answered]:
+def answered(figures: Iterable[PublishedFigure]) -> Iterator[Answered]:
     """Ask each question on the command line, one after another."""
-    for question in asked:
+    for question in figures:
         command = (sys.executable, "-m", "sizing", *question.arguments, "--json")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         try:
@@ -95,12 +95,12 @@ def figure_of(document: object, figure: str) -> float:
     return (1 / number if path.startswith("1/") else number) * float(factor or 1)
 
 
-def tables(found: Iterable[Answered]) -> tuple[Table, Table]:
+def tables(answered: Iterable[Answered]) -> tuple[Table, Table]:
     """Two tables: every answer with its ratio, and by class the median error and the most extreme ratio."""
     every = Table("id", "published", "answered", "ratio", title="published deployments")
     classes = Table("class", "figures", "unanswered", "median error, %", "farthest ratio", title="by class")
     by_class: dict[str, list[Answered]] = defaultdict(list)
-    for one in found:
+    for one in answered:
         by_class[one.question.kind].append(one)
         shown = f"{one.found:.4g}" if one.found is not None else one.why_not or ""
         every.add_row(one.question.id, f"{one.question.published:g}", shown, f"{one.ratio:.2f}")

@@ -189,9 +189,9 @@ def helpful(
     return frozenset(place for place, off in was_off.items() if now_off[place] < (1 - calibration.least_gain) * off)
 
 
-def rules_of(seen: Sequence[Observed], calibration: Calibration) -> dict[Constant, Fitted]:
+def rules_of(observed: Sequence[Observed], calibration: Calibration) -> dict[Constant, Fitted]:
     """The constants on which enough rows depend, with their rules."""
-    count = Counter(constant for one in seen for constant in one.constants)
+    count = Counter(constant for one in observed for constant in one.constants)
     return {
         constant: rule
         for constant, rows in sorted(count.items())
@@ -215,7 +215,7 @@ def applies(rule: Fitted, constant: Constant) -> bool:
 
 def linear(
     rows: Sequence[MeasuredRow],
-    seen: Sequence[Observed],
+    observed: Sequence[Observed],
     values: Values,
     rules: dict[Constant, Fitted],
     calibration: Calibration,
@@ -228,38 +228,40 @@ def linear(
     pairs = pairs_of(calibration)
     constants = tuple(values)
     place = {constant: number for number, constant in enumerate(constants)}
-    stated = [(number, name) for number, row in enumerate(rows) for name in METRICS if _states(row, seen[number], name)]
-    error = np.array([math.log(seen[n].metrics[name] / getattr(rows[n], name)) for n, name in stated])
+    stated = [
+        (number, name) for number, row in enumerate(rows) for name in METRICS if _states(row, observed[number], name)
+    ]
+    error = np.array([math.log(observed[n].metrics[name] / getattr(rows[n], name)) for n, name in stated])
     slope = np.zeros((len(stated), len(constants)))
     for pair in pairs:
         steps = {constant: rules[constant].step for constant in values if (constant.setting, constant.field) == pair}
         changed = {constant: value + steps.get(constant, 0.0) for constant, value in values.items()}
         tried = _known(observe(rows, pairs, [changed] * len(rows), jobs))
         for line, (number, name) in enumerate(stated):
-            own = next(c for c in seen[number].constants if (c.setting, c.field) == pair)
+            own = next(c for c in observed[number].constants if (c.setting, c.field) == pair)
             if own in place:
-                change = math.log(tried[number].metrics[name] / seen[number].metrics[name])
+                change = math.log(tried[number].metrics[name] / observed[number].metrics[name])
                 slope[line, place[own]] = change / steps[own]
     groups = [(group_of(rows[number]), name) for number, name in stated]
     fold = np.array([fit.fold_of(group, calibration.folds) for group, _ in groups])
     return fit.Problem(constants, np.array(list(values.values())), error, slope, fit.weights(groups), fold)
 
 
-def _states(row: MeasuredRow, seen: Observed, name: str) -> bool:
-    return bool(getattr(row, name)) and seen.metrics.get(name, 0.0) > 0
+def _states(row: MeasuredRow, observed: Observed, name: str) -> bool:
+    return bool(getattr(row, name)) and observed.metrics.get(name, 0.0) > 0
 
 
-def _known(seen: Sequence[Observed | None]) -> list[Observed]:
+def _known(observed: Sequence[Observed | None]) -> list[Observed]:
     """The observations without None, for rows that could be predicted before."""
-    return [one for one in seen if one is not None]
+    return [one for one in observed if one is not None]
 
 
-def errors_table(found: Calibrated) -> Table:
+def errors_table(calibrated: Calibrated) -> Table:
     """Median and 90th percentile of absolute errors: before, fitted, and with the constants of the other folds."""
     heads = ("metric", "mode", "kind", "rows", "before", "fitted", "held out", "of groups")
     table = Table(*heads, title="absolute error, %")
     cells: dict[tuple[str, str, str], list[tuple[float, float, float, str]]] = defaultdict(list)
-    for row, *seen in zip(found.rows, found.before, found.after, found.held_out, strict=True):
+    for row, *seen in zip(calibrated.rows, calibrated.before, calibrated.after, calibrated.held_out, strict=True):
         for name in METRICS:
             if _states(row, seen[0], name):
                 errors = [abs(one.metrics[name] / getattr(row, name) - 1) for one in seen]
@@ -276,30 +278,30 @@ def errors_table(found: Calibrated) -> Table:
     return table
 
 
-def constants_table(found: Calibrated) -> Table:
+def constants_table(calibrated: Calibrated) -> Table:
     """Every constant, before and after, with the number of rows behind it."""
     table = Table("engine", "versions", "setting", "field", "before", "fitted", "rows", "kept", title="constants")
-    before = {constant: value for seen in found.before for constant, value in seen.constants.items()}
-    rows = Counter(constant for seen in found.before for constant in seen.constants)
-    for constant, value in found.constants.items():
+    before = {constant: value for seen in calibrated.before for constant, value in seen.constants.items()}
+    rows = Counter(constant for seen in calibrated.before for constant in seen.constants)
+    for constant, value in calibrated.constants.items():
         row = profiles.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
         versions = f"{row.since} to {row.until or 'newest'}"
-        kept = "yes" if place_of(constant) in found.kept else ""
+        kept = "yes" if place_of(constant) in calibrated.kept else ""
         figures = (f"{before[constant]:.3g}", f"{value:.3g}", str(rows[constant]))
         table.add_row(constant.engine, versions, constant.setting, constant.field, *figures, kept)
     return table
 
 
-def write(found: Calibrated) -> list[Path]:
+def write(calibrated: Calibrated) -> list[Path]:
     """Write the constants into the profiles, with rows, spread, sources and date. Returns the files written."""
     by_row: dict[Place, dict[str, float]] = defaultdict(dict)
-    for constant, value in found.constants.items():
-        if place_of(constant) not in found.kept:
+    for constant, value in calibrated.constants.items():
+        if place_of(constant) not in calibrated.kept:
             continue
         by_row[constant.engine, constant.setting, constant.row][constant.field] = value
     new: dict[str, dict[str, dict[int, NewRow]]] = defaultdict(lambda: defaultdict(dict))
     for (engine, setting, row), values in by_row.items():
-        new[engine][setting][row] = refitted(found, (engine, setting, row), values)
+        new[engine][setting][row] = refitted(calibrated, (engine, setting, row), values)
     written = []
     for engine, settings in new.items():
         path = profiles.load_engine(engine)[0].path
@@ -317,11 +319,11 @@ def origin_of(row: MeasuredRow) -> str:
     return f"{address} ({row.source})" if address else row.source
 
 
-def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
+def refitted(calibrated: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
     """The new fields of a profile row. Its spread is the median error of ITL, or of TTFT for a front end."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
-    for row, seen in zip(found.rows, found.after, strict=True):
+    for row, seen in zip(calibrated.rows, calibrated.after, strict=True):
         if any(place_of(constant) == place for constant in seen.constants):
             sources[origin_of(row)] += 1
             groups.add(group_of(row))

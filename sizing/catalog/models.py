@@ -182,7 +182,7 @@ def parsed(name: str, rules: NameRules) -> Parsed:
 
 
 def candidates(
-    name: str, known: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
+    name: str, entries: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
 ) -> Sequence[CatalogEntry]:
     """The profiles that a checkpoint's name may mean: one if it is clear, none if it is unknown.
 
@@ -197,15 +197,15 @@ def candidates(
     def bare(text: str) -> str:
         return shelf.key(parsed(text, rules).bare)
 
-    hits = equal(shelf.key(query.full), known, whole) or equal(shelf.key(query.unquantised), known, whole)
+    hits = equal(shelf.key(query.full), entries, whole) or equal(shelf.key(query.unquantised), entries, whole)
     if not hits:
-        same = equal(shelf.key(query.bare), known, bare)
+        same = equal(shelf.key(query.bare), entries, bare)
         # Where several profiles share an architecture (a date, a quantised copy), the plain one is meant.
         plain = equal(shelf.key(query.bare), same, whole)
         hits = plain if len(plain) == 1 else same
     if not hits and "/" not in name:
         key = shelf.key(query.unquantised)
-        hits = beginning(key, known, whole) or beginning(key, known, bare)
+        hits = beginning(key, entries, whole) or beginning(key, entries, bare)
     return hits
 
 
@@ -425,12 +425,12 @@ def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
     return found if own else _as_sibling(text, found)
 
 
-def _as_sibling(text: str, found: FoundModel) -> FoundModel:
+def _as_sibling(text: str, found_model: FoundModel) -> FoundModel:
     """A known model that stands in for an unknown one of its kind, `text`. For a Hub id, the name of the result says so.
 
     A name without organisation is assumed to be from the publisher of the known model.
     """
-    sibling = found.spec.name
+    sibling = found_model.spec.name
     whose = text if "/" in text else f"{sibling.rpartition('/')[0]}/{text}"
     quantisation = parsed(whose, only(NameRules)).quantisation
     notes = [] if quantisation is None else [f"-{quantisation.suffix} in the name: {quantisation.says}"]
@@ -439,9 +439,9 @@ def _as_sibling(text: str, found: FoundModel) -> FoundModel:
     if "/" in text:
         taken = "positions" if quantisation else "positions and weight format"
         notes.append(f"{text} is not known by itself: layers, {taken} are those of {sibling}")
-        found = replace(found, spec=replace(found.spec, name=f"{text} as {sibling}"))
-    found = replace(found, name_notes=(*found.name_notes, *notes))
-    return found if quantisation is None else replace(found, precision=quantisation.precision)
+        found_model = replace(found_model, spec=replace(found_model.spec, name=f"{text} as {sibling}"))
+    found_model = replace(found_model, name_notes=(*found_model.name_notes, *notes))
+    return found_model if quantisation is None else replace(found_model, precision=quantisation.precision)
 
 
 def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Checkpoint | None = None) -> FoundModel:

@@ -117,9 +117,9 @@ def providers_offers(gpu: Gpu) -> tuple[Price, ...]:
     return tuple(sorted(map(_median, by_provider.values()), key=usd_per_gpu_hour))
 
 
-def _median(found: Sequence[Price]) -> Price:
+def _median(prices: Sequence[Price]) -> Price:
     """The median offer; the lower one of the two in the middle."""
-    return sorted(found, key=usd_per_gpu_hour)[(len(found) - 1) // 2]
+    return sorted(prices, key=usd_per_gpu_hour)[(len(prices) - 1) // 2]
 
 
 def typical_offer(gpu: Gpu) -> Price | None:
@@ -162,25 +162,25 @@ class PriceRule(NamedTuple):
         """The prices of GPU types that were not asked for; a price for all is one of those that were."""
         return self._replace(of_all=None)
 
-    def offers(self, found: Found[Gpu]) -> bool:
+    def offers(self, gpu: Found[Gpu]) -> bool:
         """Whether the provider, where one is stated, offers a GPU type."""
-        return self.provider is None or bool(offers(found.spec, self.provider, self.kind))
+        return self.provider is None or bool(offers(gpu.spec, self.provider, self.kind))
 
-    def priced(self, found: Found[Gpu]) -> GpuType:
+    def priced(self, gpu: Found[Gpu]) -> GpuType:
         """A GPU type with its planning price; the source of a price older than six months says so."""
-        price, source, providers = self._of(found)
+        price, source, providers = self._of(gpu)
         day = (source or "").partition("(")[0].partition(";")[0].rpartition(",")[2]
         aged = f"{source}; {age}" if (age := age_words(day, today())) is not None else source
-        return GpuType(found.id, found.spec, price, aged, price_providers=providers)
+        return GpuType(gpu.id, gpu.spec, price, aged, price_providers=providers)
 
-    def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
+    def _of(self, gpu: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
         """The price, its source, and of a median the number of providers."""
-        stated = self.by_id.get(found.id, self.of_all)
+        stated = self.by_id.get(gpu.id, self.of_all)
         if stated is not None:
             return stated, "as asked", None
-        if self.provider is not None and self.offers(found):
-            return (*price_of(found.spec, self.provider, self.kind, field="--provider"), None)
-        return (*typical_price(found.spec), len(providers_offers(found.spec)) or None)
+        if self.provider is not None and self.offers(gpu):
+            return (*price_of(gpu.spec, self.provider, self.kind, field="--provider"), None)
+        return (*typical_price(gpu.spec), len(providers_offers(gpu.spec)) or None)
 
 
 class ApiOffer(NamedTuple):

@@ -121,11 +121,11 @@ def _profile(name_or_path: str) -> Found[Gpu]:
     return Found(base.spec.model_copy(update=more), path.stem, path)
 
 
-def stands_for(found: Found[Gpu], name: str, load: Callable[[str], Found[Gpu]] = load_gpu) -> bool:
+def stands_for(gpu: Found[Gpu], name: str, load: Callable[[str], Found[Gpu]] = load_gpu) -> bool:
     """Whether `name` means the GPU of this profile, or of the profile that it extends. Raises as `load` does."""
-    if GPUS.key(name) in map(GPUS.key, (found.id, found.spec.name, *found.spec.aliases)):
+    if GPUS.key(name) in map(GPUS.key, (gpu.id, gpu.spec.name, *gpu.spec.aliases)):
         return True
-    own = load(found.spec.extends) if found.spec.extends else found
+    own = load(gpu.spec.extends) if gpu.spec.extends else gpu
     other = load(name)
     return (other.id, other.path) == (own.id, own.path)
 

@@ -110,21 +110,21 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     return CompleteServer(own.title, gpu_id, numbers)
 
 
-def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
+def _numbers(file: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
     """Each number from the first source that states it: the server, the ready server with its GPUs, the defaults."""
     defaults = load_defaults()
-    other_size = ready is not None and own.spec.gpus not in (None, ready.spec.gpus)
+    other_size = ready is not None and file.spec.gpus not in (None, ready.spec.gpus)
     numbers = {}
     for name in NUMBERS:
         apart = ready is None or (other_size and name in OF_THE_SIZE)
-        sheets = [own.spec, *([ready.spec] if ready is not None and not apart else []), defaults]
+        sheets = [file.spec, *([ready.spec] if ready is not None and not apart else []), defaults]
         stated = next((sheet for sheet in sheets if getattr(sheet, name) is not None), None)
         if stated is None:
             continue
-        basis = stated.sources.get(name) or Basis(kind="assumed", source=f"as stated in {own.title}", date="as asked")
+        basis = stated.sources.get(name) or Basis(kind="assumed", source=f"as stated in {file.title}", date="as asked")
         found = Stated(float(getattr(stated, name)), basis)
-        if stated is own.spec:
-            found = found._replace(file=str(own.path), line=own.lines.get(name))
+        if stated is file.spec:
+            found = found._replace(file=str(file.path), line=file.lines.get(name))
         numbers[name] = found
     return numbers
 

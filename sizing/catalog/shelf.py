@@ -195,34 +195,36 @@ def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
     return None
 
 
-def match(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
+def match(query: str, entries: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
     """The one entry with a name that equals the query or, if there is none, begins with it.
 
     Raises InputError that lists the candidates if there are several, or the nearest name if there is none.
     """
     key = shelf.key(query)
-    hits = equal(key, known, shelf.key) or beginning(key, known, shelf.key)
-    return chosen(query, hits, known, shelf)
+    hits = equal(key, entries, shelf.key) or beginning(key, entries, shelf.key)
+    return chosen(query, hits, entries, shelf)
 
 
-def equal(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
+def equal(key: str, entries: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
     """The entries with a name that `reduce` maps to the key."""
-    return tuple(entry for entry in known if key in map(reduce, entry.names))
+    return tuple(entry for entry in entries if key in map(reduce, entry.names))
 
 
-def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
+def beginning(key: str, entries: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
     """The entries with a reduced name that begins with `key`. A key of one or two letters matches nothing."""
     if len(key) < LEAST_BEGINNING:
         return ()
-    return tuple(entry for entry in known if any(reduce(name).startswith(key) for name in entry.names))
+    return tuple(entry for entry in entries if any(reduce(name).startswith(key) for name in entry.names))
 
 
-def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
+def chosen(
+    query: str, hits: Sequence[CatalogEntry], entries: Sequence[CatalogEntry], shelf: Shelf[Any]
+) -> CatalogEntry:
     """The only hit. Raises InputError for none or several hits; several are listed, the most similar names first if many."""
     if len(hits) == 1:
         return hits[0]
     if not hits:
-        raise InputError(unknown(query, known, shelf))
+        raise InputError(unknown(query, entries, shelf))
     ranked = sorted(hits, key=lambda entry: _likeness(query, entry), reverse=True)
     best, second = (_likeness(query, entry) for entry in ranked[:2])
     listed, more = ranked[:MOST_LISTED] if len(hits) > MOST_LISTED else hits, len(hits) - MOST_LISTED
@@ -243,7 +245,7 @@ def _likeness(query: str, entry: CatalogEntry) -> tuple[bool, float]:
     return max((bool(ends.match(name)), SequenceMatcher(None, word, name).ratio()) for name in names)
 
 
-def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
+def unknown(query: str, entries: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
     """The fault of an unknown name. It says what is known about the name, or suggests the nearest one and the listing command.
 
     If the query is an existing file, the fault suggests its path. Names with other numbers are never suggested, because another
@@ -260,8 +262,8 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
     if is_file(expanded(query)):
         message = f"{query!r} is no {shelf.label} known by name, and a file is named by its path"
         return Fault(message, allowed=f"./{query}")
-    names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
-    with_words = sorted((e for e in known if _has_words(query, e)), key=lambda e: _likeness(query, e), reverse=True)
+    names = [name for entry in entries for name in entry.names if _numbers(name) == _numbers(query)]
+    with_words = sorted((e for e in entries if _has_words(query, e)), key=lambda e: _likeness(query, e), reverse=True)
     within = [name for name in names if hyphenated(name) in hyphenated(query).split("-")]
     some = " or ".join(within[-1:] or (entry.id for entry in with_words[:MOST_LIKELY]))
     likely = nearest(query, names) or some or None

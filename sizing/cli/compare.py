@@ -142,21 +142,21 @@ def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     return replacing
 
 
-def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
+def _check_demand(workload: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
     stated = any(values[name] is not None for name in DEMANDS) or sets_demand(values)
-    if replacing is None and not stated and (found is None or found.spec.demand is None):
+    if replacing is None and not stated and (workload is None or workload.spec.demand is None):
         raise InputError(NO_DEMAND)
 
 
-def _without_demand(found: Found[Workload]) -> Found[Workload]:
+def _without_demand(workload: Found[Workload]) -> Found[Workload]:
     """A workload without its demand and peak rules, which do not affect the most that GPUs serve."""
-    planning = found.spec.planning.model_copy(update={"poisson_percentile": None})
-    ranges = {name: span for name, span in found.spec.uncertain.items() if not name.startswith("demand.")}
+    planning = workload.spec.planning.model_copy(update={"poisson_percentile": None})
+    ranges = {name: span for name, span in workload.spec.uncertain.items() if not name.startswith("demand.")}
     update = {"demand": None, "planning": planning, "uncertain": ranges}
-    return dataclasses.replace(found, spec=found.spec.model_copy(update=update))
+    return dataclasses.replace(workload, spec=workload.spec.model_copy(update=update))
 
 
-def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
+def _replaced(workload: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
     """The most that the GPUs to replace serve, as in `estimate --gpus N`. Raises InputError if they serve nothing."""
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
@@ -166,7 +166,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     with placed(lambda fault: dataclasses.replace(fault, field="--replace")):  # everything else was checked before
-        asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)
+        asked = question_of(workload, options_of(QUESTION_OPTIONS, of_these), pooled=True)
     as_one = to_size(asked, values).with_(pools=None)  # the existing GPUs serve as one pool
     outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)

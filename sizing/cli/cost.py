@@ -71,9 +71,9 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     return 0 if found.feasible else 1
 
 
-def check_gpu(asked: Question) -> None:
+def check_gpu(question: Question) -> None:
     """Raise InputError for a question without a GPU type."""
-    if not asked.origin.workload.gpu:
+    if not question.origin.workload.gpu:
         allowed = "a name (llmsize gpus), or several"
         raise InputError("is needed: money is of one type of GPU", field="--gpu", allowed=allowed)
 

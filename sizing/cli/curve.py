@@ -192,7 +192,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
     return workloads.override(None, {**PLAIN, **stated}, flags).limits
 
 
-def _measured(values: Mapping[str, Any], own: _Own, found: Found[Workload] | None) -> Measured | None:
+def _measured(values: Mapping[str, Any], own: _Own, workload: Found[Workload] | None) -> Measured | None:
     """The measured rows that the options select, or the workload without options. None without a file.
 
     Raises InputError for a file that can't be read, and for rows that make no curve.
@@ -202,19 +202,19 @@ def _measured(values: Mapping[str, Any], own: _Own, found: Found[Workload] | Non
     from sizing.answers.measured_lines import measured
     from sizing.cli.measured import rows_wanted
 
-    gpus = values["gpu"] if values["gpu"] is not None else ",".join(found.spec.gpu if found else ())
-    wanted = rows_wanted({**values, "gpu": gpus}, found, {"tp": own.tp, "pp": own.pp})
-    if values["gpu"] is None and found is not None:
-        wanted = wanted._replace(stated={**wanted.stated, "gpu": found.id})
+    gpus = values["gpu"] if values["gpu"] is not None else ",".join(workload.spec.gpu if workload else ())
+    wanted = rows_wanted({**values, "gpu": gpus}, workload, {"tp": own.tp, "pp": own.pp})
+    if values["gpu"] is None and workload is not None:
+        wanted = wanted._replace(stated={**wanted.stated, "gpu": workload.id})
     return measured(values["measured"], wanted)
 
 
-def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
+def _as_measured(measured: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
     """Options that make predictions comparable with measurements, unless the options or the workload state them."""
     from sizing.catalog.profiles import load_engine, named_gpu
     from sizing.specs.workload import Precision
 
-    rows = found.rows
+    rows = measured.rows
     filled: dict[str, Any] = {}
     if values["gpu"] is None and not (spec is not None and spec.gpu):
         filled["gpu"] = ",".join(dict.fromkeys(named_gpu(row.gpu)[0] for row in rows))
@@ -222,7 +222,7 @@ def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | No
     if values["precision"] is None and known and not (spec is not None and spec.precision):
         filled["precision"] = ",".join(dict.fromkeys(known))
     if spec is None:
-        filled |= {name: values[name] or getattr(found, name) for name in ("isl", "osl")}
+        filled |= {name: values[name] or getattr(measured, name) for name in ("isl", "osl")}
         engines = {row.engine for row in rows}
         if values["engine"] is None and len(engines) == 1:
             engine = Part(lambda: load_engine(engines.pop())[0].id)
@@ -231,7 +231,7 @@ def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | No
 
 
 def _predicted(
-    found: Part[Found[Workload] | None],
+    workload: Part[Found[Workload] | None],
     values: Mapping[str, Any],
     own: Part[_Own],
     measured: Part[Measured | None],
@@ -246,10 +246,10 @@ def _predicted(
 
     if measured.faults and values["measured"] is not None:  # without them, their values would be reported as missing
         check(*parts)
-    spec = None if found.faults or found.value is None else found.value.spec
+    spec = None if workload.faults or workload.value is None else workload.value.spec
     known, read = None if measured.faults else measured.value, load_data()
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
-    names = look_up(None if found.faults else found.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
+    names = look_up(None if workload.faults else workload.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
     asked = Part(lambda: _question(names, read), names.layers.by_field)
     gpu = Part(lambda: raise_any([NO_GPU] if filled["gpu"] is None and not (spec and spec.gpu) else []))
     pools = Part(lambda: separate_pools(names, (decodes,)), names.layers.at(SEPARATE_PATH))
@@ -312,26 +312,26 @@ def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrival
         check_rules(("no chance",), CURVE_OPTIONS, values)
 
 
-def _arrivals(own: _Own, known: Measured | None, *, pooled: bool) -> Arrivals:
+def _arrivals(own: _Own, measured: Measured | None, *, pooled: bool) -> Arrivals:
     """The arrivals of loads: steady by default; a closed loop if asked for, or with measured rows of one."""
     if pooled and own.closed_loop:
         raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
-    return "closed" if own.closed_loop or (known is not None and not known.random and not pooled) else "poisson"
+    return "closed" if own.closed_loop or (measured is not None and not measured.random and not pooled) else "poisson"
 
 
-def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
+def _layouts(own: _Own, question: Question, measured: Measured | None) -> Layouts:
     """The sizes to draw: stated, from the workload, from measured rows, or the defaults."""
     from sizing.answers.curve_lines import Layouts, default_grid
 
     usual = default_grid(question).layouts
-    if known is not None and question.service.serving.tp is None:
-        usual = usual._replace(tp=tuple(sorted({line.layout.tp for line in known.lines if line.layout})))
+    if measured is not None and question.service.serving.tp is None:
+        usual = usual._replace(tp=tuple(sorted({line.layout.tp for line in measured.lines if line.layout})))
     return Layouts(own.tp or usual.tp, own.pp or usual.pp)
 
 
-def _loads(known: Measured | None) -> tuple[int, ...]:
+def _loads(measured: Measured | None) -> tuple[int, ...]:
     from sizing.answers.curve_lines import LOADS
 
-    if known is None:
+    if measured is None:
         return LOADS
-    return tuple(sorted({max(1, round(point.concurrency)) for line in known.lines for point in line.points}))
+    return tuple(sorted({max(1, round(point.concurrency)) for line in measured.lines for point in line.points}))

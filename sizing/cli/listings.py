@@ -124,14 +124,14 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
     _answer(Listing("models", MODEL_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
-def _counted(found: FoundModel) -> dict[str, Any]:
+def _counted(found_model: FoundModel) -> dict[str, Any]:
     """What a model from a file comes to, counted from its config."""
     from sizing.model.architecture import active_parameters, cache_bytes_per_token, parameters
 
-    model = found.spec
+    model = found_model.spec
     sizes = {"parameters_b": parameters(model) / GIGA, "active_parameters_b": active_parameters(model) / GIGA}
     counted = {name: float(f"{value:.4g}") for name, value in sizes.items()}
-    return {"config": str(found.path), **counted, "cache_bytes_per_token": cache_bytes_per_token(model)}
+    return {"config": str(found_model.path), **counted, "cache_bytes_per_token": cache_bytes_per_token(model)}
 
 
 def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:

@@ -122,7 +122,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
     raise_any(Fault(NO_EFFECT, field=flag) for flag in given)
 
 
-def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
+def _rows(file: str, values: Mapping[str, Any], workload: Found[Workload] | None) -> Measured:
     """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
     from sizing.answers.measured_lines import EVERY_LOAD, measured
     from sizing.specs.units import comma_separated, whole_numbers
@@ -134,7 +134,7 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
         message = f"{counted[0]!r} states a number of GPUs, which --from finds"
         raise InputError(message, field="--gpu", allowed="a GPU type")
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
-    return measured(file, rows_wanted(values, found, sizes), "--from", EVERY_LOAD)
+    return measured(file, rows_wanted(values, workload, sizes), "--from", EVERY_LOAD)
 
 
 def _refuse_results(file: str) -> None:
@@ -156,7 +156,7 @@ def _refuse_results(file: str) -> None:
 
 
 def rows_wanted(
-    values: Mapping[str, Any], found: Found[Workload] | None, sizes: Mapping[str, tuple[int, ...] | None]
+    values: Mapping[str, Any], workload: Found[Workload] | None, sizes: Mapping[str, tuple[int, ...] | None]
 ) -> Filter:
     """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
     from sizing.answers.measured_lines import Filter
@@ -164,7 +164,7 @@ def rows_wanted(
     from sizing.specs.units import comma_separated
 
     gpus, precisions = (comma_separated((values[name] or "").lower()) for name in ("gpu", "precision"))
-    spec = None if found is None else found.spec
+    spec = None if workload is None else workload.spec
     tokens = None if spec is None else spec.tokens
     return Filter(
         model=values["model"] or (spec.model if spec else None),
@@ -174,7 +174,7 @@ def rows_wanted(
         pp=sizes["pp"] or (),
         isl=values["isl"] or (tokens.isl if tokens else None),
         osl=values["osl"] or (tokens.osl if tokens else None),
-        stated={} if found is None else {name: found.id for name in ("model", "isl", "osl") if not values[name]},
+        stated={} if workload is None else {name: workload.id for name in ("model", "isl", "osl") if not values[name]},
     )
 
 

@@ -123,13 +123,13 @@ class PlanQuestion(NamedTuple):
     moves: tuple[tuple[str, Question], ...]
 
 
-def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
+def planned(question: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, it includes draws of uncertain inputs."""
     from sizing.planning.plan import plan
     from sizing.report.plan.record import record
 
-    found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
-    return record(found, title=asked.title, is_fleet=asked.is_fleet)
+    found = plan(question.workloads, question.rules, moves=question.moves, seed=seed, simulated=simulated)
+    return record(found, title=question.title, is_fleet=question.is_fleet)
 
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:

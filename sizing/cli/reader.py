@@ -79,12 +79,12 @@ class Reader:
         found = self.whole("seed", least=0, most=SEEDS - 1)
         return default if found is None else found
 
-    def chosen(self, text: str, known: Sequence[Word], option: str, noun: str) -> Word | None:
-        """One of the `known` words, in upper or lower case; None for any other word."""
-        found = next((word for word in known if word == text.strip().lower()), None)
+    def chosen(self, text: str, words: Sequence[Word], option: str, noun: str) -> Word | None:
+        """One of the `words` words, in upper or lower case; None for any other word."""
+        found = next((word for word in words if word == text.strip().lower()), None)
         if found is not None:
             return found
-        self.fault(f"{text!r} is no {noun}", option, ", ".join(known), nearest(text, known))
+        self.fault(f"{text!r} is no {noun}", option, ", ".join(words), nearest(text, words))
         return None
 
     def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:

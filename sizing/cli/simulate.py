@@ -386,9 +386,9 @@ def _of_model(question: Question, layout: Layout, pools: SeparatePools | None, *
         yield "one token out"
 
 
-def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:
+def _draws(workload: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:
     """Whether a run has random draws: lengths, arrivals, the router, drafts, or turns of a conversation."""
-    tokens, optimised = asked.tokens, asked.optimisations
+    tokens, optimised = workload.tokens, workload.optimisations
     if optimised.speculative is not None or (optimised.prefix is not None and (optimised.prefix.turns or 1) > 1):
         return True
     lengths = (driving.isl_std, driving.osl_std, driving.length_ratio, tokens.isl_std, tokens.osl_std)
@@ -398,13 +398,15 @@ def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> 
     return spread or comes_at_random or (routed and not closed)
 
 
-def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
+def _idle_situations(
+    workload: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool
+) -> Iterator[str]:
     """Yield the situations of a load that leave options without effect."""
     from sizing.question.demand import OF_YEAR
 
     if "dynamic" not in driving.policies:
         yield "no dynamic batches"
-    demand, at_once = asked.demand, driving.arriving.kind is None
+    demand, at_once = workload.demand, driving.arriving.kind is None
     kind = demand.kind if demand is not None and not traced and not at_once else None
     closed = kind is not None and demand is not None and bool(demand.closed_loop)
     if kind in (*OF_YEAR, "mean_requests_per_s"):  # like users, these have a peak derived from the mean
@@ -413,7 +415,7 @@ def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | N
         yield "no users"
     if not traced and not at_once and (demand is None or closed):
         yield "no rate"
-    if not _draws(asked, driving, closed=closed or demand is None, traced=traced):
+    if not _draws(workload, driving, closed=closed or demand is None, traced=traced):
         yield "no chance"
     routed = [driving.replicas] if pools is None else [p.pool.replicas or 1 for p in (pools.prefill, pools.decode)]
     if closed:

@@ -53,7 +53,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     return 0 if _written(_ask(workload, values)) else 1
 
 
-def _written(asked: Sweeping) -> int:
+def _written(sweeping: Sweeping) -> int:
     """Write all rows, and return the number of feasible rows. CSV and JSON lines are written as they come."""
     from sizing.cli.output import print_text, write
     from sizing.formats.tables import csv_lines, json_line
@@ -63,13 +63,15 @@ def _written(asked: Sweeping) -> int:
         "csv": lambda rows: csv_lines(map(cells, rows)),
         "jsonl": lambda rows: "\n".join(json_line({"schema": SCHEMA, **flat(row)}) for row in rows),
     }
-    stream = streams.get(asked.format)
+    stream = streams.get(sweeping.format)
     head = (
-        csv_lines([columns((axis.name for axis in asked.axes), asked.percentiles)]) if asked.format == "csv" else None
+        csv_lines([columns((axis.name for axis in sweeping.axes), sweeping.percentiles)])
+        if sweeping.format == "csv"
+        else None
     )
     feasible = 0
     kept: list[SweepRow] = []
-    for rows in _rows(asked, streams=stream is not None):
+    for rows in _rows(sweeping, streams=stream is not None):
         feasible += sum(row.feasible for row in rows)
         if head is not None:  # not before there is a row: a cluster may not answer
             print_text(head)
@@ -79,7 +81,7 @@ def _written(asked: Sweeping) -> int:
         else:
             kept += rows
     if stream is None:
-        write(document(_record(asked, kept)), asked.format)
+        write(document(_record(sweeping, kept)), sweeping.format)
     return feasible
 
 

@@ -99,55 +99,55 @@ def _itl(text: str) -> float:
     return ticks
 
 
-def _check_load(found: TickInputs, read: Reader) -> None:
-    if found.concurrency is not None and found.rate is not None:
+def _check_load(inputs: TickInputs, read: Reader) -> None:
+    if inputs.concurrency is not None and inputs.rate is not None:
         read.fault("contradicts --concurrency", "--rate", "one of them")
     if read.faults:
         return  # a load was given but is wrong, so it is not missing
-    if found.requests is None and found.concurrency is None and found.rate is None:
+    if inputs.requests is None and inputs.concurrency is None and inputs.rate is None:
         read.fault("nothing says what to send", "--requests, --concurrency, --rate", "one of them")
-    elif found.requests is None and found.limit is None:
+    elif inputs.requests is None and inputs.limit is None:
         read.fault("the run would never end", "--limit, --requests", "one of them")
 
 
-def _check_values(found: TickInputs, read: Reader) -> None:
+def _check_values(inputs: TickInputs, read: Reader) -> None:
     """Record faults for outputs with too much spread, a prefill without time, and a rate with too many arrivals."""
-    together = found.prefill * found.slots
+    together = inputs.prefill * inputs.slots
     if together < SHORTEST_STEP:
-        message = f"{found.prefill:g} would change nothing: no step is shorter than a tick, and {found.slots} prefills add up to {together:g}"
-        read.fault(message, "--prefill", f"at least {SHORTEST_STEP / found.slots:g} with so many --slots")
-    read.spread("--osl-std", found.osl_std, found.osl_mean)
-    if found.rate is not None and found.requests is None and found.limit is not None:
-        arriving = found.rate * found.limit
+        message = f"{inputs.prefill:g} would change nothing: no step is shorter than a tick, and {inputs.slots} prefills add up to {together:g}"
+        read.fault(message, "--prefill", f"at least {SHORTEST_STEP / inputs.slots:g} with so many --slots")
+    read.spread("--osl-std", inputs.osl_std, inputs.osl_mean)
+    if inputs.rate is not None and inputs.requests is None and inputs.limit is not None:
+        arriving = inputs.rate * inputs.limit
         if arriving > MOST_REQUESTS:
             allowed = f"--rate x --limit at most {MOST_REQUESTS:,}, or --requests"
             read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", allowed)
 
 
-def _check_work(found: TickInputs, read: Reader) -> None:
+def _check_work(inputs: TickInputs, read: Reader) -> None:
     """Record a fault for a run that would take too long to simulate or to draw."""
     most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
-    steps = [_steps(found, policy) for policy in found.policies]
-    if sum(steps) * (found.slots + STEP_SLOTS) > most:
-        each = most // ((found.slots + STEP_SLOTS) * len(steps))
-        allowed = f"about {each:,} a policy with {found.slots:,} slots: a --limit, fewer --requests, shorter outputs or fewer --prefill-chunks"
+    steps = [_steps(inputs, policy) for policy in inputs.policies]
+    if sum(steps) * (inputs.slots + STEP_SLOTS) > most:
+        each = most // ((inputs.slots + STEP_SLOTS) * len(steps))
+        allowed = f"about {each:,} a policy with {inputs.slots:,} slots: a --limit, fewer --requests, shorter outputs or fewer --prefill-chunks"
         read.fault(f"about {max(steps):,.0f} steps are too many to {what}", "--ticks", allowed)
 
 
-def _steps(found: TickInputs, policy: str) -> float:
+def _steps(inputs: TickInputs, policy: str) -> float:
     """An upper estimate of the steps of a run, as no step is shorter than a tick."""
-    limit = math.inf if found.limit is None else found.limit
-    if found.requests is None:
+    limit = math.inf if inputs.limit is None else inputs.limit
+    if inputs.requests is None:
         return limit
-    together = min(found.slots, found.requests, found.concurrency or math.inf)
-    rounds = math.ceil(found.requests / together)
+    together = min(inputs.slots, inputs.requests, inputs.concurrency or math.inf)
+    rounds = math.ceil(inputs.requests / together)
     prompts = together if policy in ONE_BY_ONE else 1
-    arriving = found.requests / found.rate if found.rate is not None else 0.0
-    steps = arriving + rounds * (found.prefill_chunks * prompts + found.osl_mean + TAIL_STDS * found.osl_std)
-    if found.batch_size is not None and policy == "dynamic":
+    arriving = inputs.requests / inputs.rate if inputs.rate is not None else 0.0
+    steps = arriving + rounds * (inputs.prefill_chunks * prompts + inputs.osl_mean + TAIL_STDS * inputs.osl_std)
+    if inputs.batch_size is not None and policy == "dynamic":
         # With fewer requests in flight than a batch holds, every batch waits for its window.
-        waits = rounds if found.concurrency is not None and found.concurrency < found.batch_size else 1
-        steps += waits * (found.batch_window or 0.0)
+        waits = rounds if inputs.concurrency is not None and inputs.concurrency < inputs.batch_size else 1
+        steps += waits * (inputs.batch_window or 0.0)
     return min(limit, steps)
 
 

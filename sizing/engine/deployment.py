@@ -205,23 +205,23 @@ class StepClock(Frozen):
             )
         return found
 
-    def _decode_parts(self, batch: DecodeBatch, of: Decoding) -> tuple[float, float]:
+    def _decode_parts(self, batch: DecodeBatch, decoding: Decoding) -> tuple[float, float]:
         """(GPU seconds of a decode step now, growth per step)."""
-        size, step, growth = batch.size, batch.step, of.per_token_s
-        layers_s = of.layers_s + growth * batch.context / size
-        for slope_s, attended, growing in zip(of.in_windows_s, batch.attended, batch.growing, strict=True):
+        size, step, growth = batch.size, batch.step, decoding.per_token_s
+        layers_s = decoding.layers_s + growth * batch.context / size
+        for slope_s, attended, growing in zip(decoding.in_windows_s, batch.attended, batch.growing, strict=True):
             slope_s /= size
             layers_s += slope_s * (attended + growing * step)
             growth += slope_s * growing
-        pass_s = layers_s + of.head_s * of.microbatches
+        pass_s = layers_s + decoding.head_s * decoding.microbatches
         # A full pipeline waits for its slowest stage: the one with the most layers, or the last, which has the head.
         if self.pp > 1:
-            largest_s = of.microbatches * self.largest_stage * layers_s
-            last_s = of.microbatches * (self.last_stage * layers_s + of.head_s)
+            largest_s = decoding.microbatches * self.largest_stage * layers_s
+            last_s = decoding.microbatches * (self.last_stage * layers_s + decoding.head_s)
             if largest_s > max(pass_s, last_s):
-                pass_s, growth = largest_s, growth * of.microbatches * self.largest_stage
+                pass_s, growth = largest_s, growth * decoding.microbatches * self.largest_stage
             elif last_s > pass_s:
-                pass_s, growth = last_s, growth * of.microbatches * self.last_stage
+                pass_s, growth = last_s, growth * decoding.microbatches * self.last_stage
         return pass_s, growth * self.tokens_per_step
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
@@ -421,24 +421,27 @@ def deployment_of(timed: Timed, count: int = 1) -> Deployment:
     return Deployment(timed.kernels, replica.memory, rules, count)
 
 
-def kv_cache(of: Deployment, longest: int) -> KvCache:
+def kv_cache(deployment: Deployment, longest: int) -> KvCache:
     """The cache of a GPU of the tightest stage: blocks for layers that keep all tokens, a fixed part for the others.
 
     Prefixes that sequences share are subtracted from the pool once and do not count for a sequence. A windowed layer keeps
     the window of every sequence. What prompts in prefill need beyond it is bounded by a step's token budget, for all of
     them together, and is subtracted once.
     """
-    extras = of.shard.extras
-    prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
-    stage = max(of.shard.stages, key=lambda s: sequence_bytes(prefilling, s, longest, 1))
-    growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
+    extras = deployment.shard.extras
+    prefilling = replace(deployment.shard, extras=replace(extras, cached=NOTHING.cached))
+    stage = max(deployment.shard.stages, key=lambda s: sequence_bytes(prefilling, s, longest, 1))
+    growing, block = growing_bytes(deployment.shard, stage), block_tokens(deployment.shard, stage)
     whole = sequence_bytes(prefilling, stage, longest, 1)
     in_prefill = sequence_bytes(prefilling, stage, longest) - whole
     blocks = -(-(longest + extras.verified - 1) // block)
     shared = extras.cached.shared_tokens // block
-    lost = lost_bytes(of.shard, stage)
+    lost = lost_bytes(deployment.shard, stage)
     return KvCache(
-        size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
+        size_bytes=deployment.memory.kv_cache_gib * GIB
+        - lost
+        - in_prefill
+        - extras.cached.distinct * shared * growing * block,
         block_bytes=growing * block,
         block_tokens=block,
         fixed_bytes=max(0.0, whole - blocks * block * growing),
@@ -446,19 +449,21 @@ def kv_cache(of: Deployment, longest: int) -> KvCache:
     )
 
 
-def schedulers(of: Deployment, requests: Requests, *, longest: int, one_by_one: bool = False) -> tuple[Scheduler, ...]:
+def schedulers(
+    deployment: Deployment, requests: Requests, *, longest: int, one_by_one: bool = False
+) -> tuple[Scheduler, ...]:
     """The schedulers of equal replicas for requests of up to `longest` tokens.
 
     Slots and cache of a replica's ranks are pooled, so a rank that is full while another has room is not modelled. Requests
     handed over by a prefill part have passed a front end before, so they take no front-end time here.
     """
-    shard, rules, handed = of.shard, of.rules, of.prefill is not None
+    shard, rules, handed = deployment.shard, deployment.rules, deployment.prefill is not None
     most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
-    ticking = step_clock(of.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
+    ticking = step_clock(deployment.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
     if handed:
         ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
         rules = replace(rules, ahead=False)
-    of_rank, windows = kv_cache(of, longest), windows_of(shard.model)
+    of_rank, windows = kv_cache(deployment, longest), windows_of(shard.model)
     template = replace(of_rank, size_bytes=of_rank.size_bytes * shard.layout.dp)
     return tuple(
         Scheduler(
@@ -473,5 +478,5 @@ def schedulers(of: Deployment, requests: Requests, *, longest: int, one_by_one: 
             one_by_one=one_by_one,
             handed=handed,
         )
-        for _ in range(of.count)
+        for _ in range(deployment.count)
     )

@@ -149,8 +149,8 @@ def simulate(
     lengths = (requests.isl, requests.osl) if traffic.in_flight is None else _drawn(traffic, longest, rng)
     sent_longest = int(np.add(*lengths).max(initial=1))  # windows hold no more than the longest that is sent
 
-    def driven(of: Deployment, sent: Requests) -> History:
-        replicas = schedulers(of, sent, longest=sent_longest, one_by_one=one_by_one)
+    def driven(deployment: Deployment, sent: Requests) -> History:
+        replicas = schedulers(deployment, sent, longest=sent_longest, one_by_one=one_by_one)
         meter = Meter(replicas, progress, len(sent) if traffic.at_once else 0) if progress is not None else None
         for replica in replicas:
             replica.observer = Record(replica, meter)
@@ -161,7 +161,7 @@ def simulate(
             sent,
             replicas,
             routing=routing,
-            seed=traffic.seed + (of.prefill is not None),  # the second router draws independently
+            seed=traffic.seed + (deployment.prefill is not None),  # the second router draws independently
             limit=limit_s,
             watched=watched(traffic),
             progress=sending,

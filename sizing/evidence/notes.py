@@ -173,14 +173,14 @@ class Setup(NamedTuple):
 
 
 def formats_of(
-    row: MeasuredRow, engine: Engine, found: FoundModel, known: Iterable[str], conventions: Conventions
+    row: MeasuredRow, engine: Engine, found_model: FoundModel, known: Iterable[str], conventions: Conventions
 ) -> tuple[str | None, str, str | None]:
     """(weight precision, cache format or `auto`, note if a convention chose the cache format).
 
     Raises InputError for a spelling that is neither a format nor in the table.
     """
     names = tuple(known)
-    weights = weights_of(row, names, conventions) or found.precision
+    weights = weights_of(row, names, conventions) or found_model.precision
     cache = _spelt(row.kv_precision, conventions.cache, (*names, "auto"), "kv_precision") or "auto"
     if cache != "auto":
         return weights, cache, None

@@ -56,9 +56,9 @@ def _served(case: Case) -> Run | None:
     return simulate(case.deployed, case.traffic, routing="round-robin")
 
 
-def batch_metrics(served: Run) -> dict[str, float]:
+def batch_metrics(run: Run) -> dict[str, float]:
     """The metrics of one static batch, as sources time it: the whole prefill, the steps after it, the end."""
-    requests = served.requests
+    requests = run.requests
     first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
     end_s = float(np.nanmax(requests.finished))
     longest = max(requests.osl)
@@ -66,32 +66,32 @@ def batch_metrics(served: Run) -> dict[str, float]:
         "ttft_ms": first_s / MILLI,
         "itl_ms": (end_s - first_s) / (longest - 1) / MILLI if longest > 1 else 0.0,
         "e2e_ms": end_s / MILLI,
-        "req_per_s": served.completed / end_s,
+        "req_per_s": run.completed / end_s,
         "output_tok_per_s": sum(requests.osl) / end_s,
     }
 
 
-def load_metrics(case: Case, served: Run) -> dict[str, float]:
+def load_metrics(case: Case, run: Run) -> dict[str, float]:
     """The metrics of a load, in the statistic of the source."""
-    statistic, known = case.statistic, served.latencies_s.items()
+    statistic, known = case.statistic, run.latencies_s.items()
     metrics = {f"{name}_ms": found[statistic] / MILLI for name, found in known if statistic in found}
     if case.itl_definition is not None:
-        metrics["itl_ms"] = ITL_DEFINITIONS[case.itl_definition](served) / MILLI
+        metrics["itl_ms"] = ITL_DEFINITIONS[case.itl_definition](run) / MILLI
     replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # server_slo simulates one replica
-    rates = {"req_per_s": served.requests_per_s, "output_tok_per_s": served.output_tokens_per_s}
+    rates = {"req_per_s": run.requests_per_s, "output_tok_per_s": run.output_tokens_per_s}
     return metrics | {name: rate * replicas for name, rate in rates.items()}
 
 
-def _per_output_token_s(served: Run) -> float:
+def _per_output_token_s(run: Run) -> float:
     """Mean of E2E divided by output tokens, including the first token, as LLMPerf counts it."""
-    requests = served.requests
+    requests = run.requests
     e2e_s = np.asarray(requests.finished) - np.asarray(requests.arrival)
     return float(np.nanmean(e2e_s / np.asarray(requests.osl, dtype=float)))
 
 
-def _per_gap_s(served: Run) -> float:
+def _per_gap_s(run: Run) -> float:
     """Mean over all pairs of neighbouring tokens, so that long outputs weigh more."""
-    requests = served.requests
+    requests = run.requests
     decoding_s = np.asarray(requests.finished) - np.asarray(requests.first_token)
     return float(np.nansum(decoding_s)) / max(1, sum(requests.osl) - len(requests.osl))
 
@@ -99,12 +99,12 @@ def _per_gap_s(served: Run) -> float:
 ITL_DEFINITIONS = {"e2e_per_token": _per_output_token_s, "per_gap": _per_gap_s}
 
 
-def in_flight(case: Case, served: Run) -> float:
+def in_flight(case: Case, run: Run) -> float:
     """Mean requests in flight on one replica: as stated, otherwise from the simulated run by Little's law."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)
     replicas = 1 if case.row.mode == "server_slo" else case.deployed.count
-    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / replicas
+    return run.requests_per_s * run.latencies_s["e2e"]["mean"] / replicas
 
 
 def _stated_in_flight(case: Case) -> float:

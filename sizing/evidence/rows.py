@@ -240,15 +240,15 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     )
 
 
-def of_maker(row: MeasuredRow, found: FoundModel, conventions: Conventions) -> FoundModel:
+def of_maker(row: MeasuredRow, found_model: FoundModel, conventions: Conventions) -> FoundModel:
     """The checkpoint of a row's model in the row's format, if its maker publishes one by this name; else the model as it is."""
     weights = weights_of(row, shelf.only(Formats).formats, conventions)
-    if weights and weights not in row.model.lower() and found.spec.quantisation.method is None:
+    if weights and weights not in row.model.lower() and found_model.spec.quantisation.method is None:
         with suppress(InputError):
             own = _model(f"{row.model}-{weights.upper()}")
-            if own.id == found.id and own.spec.quantisation.method == weights:
+            if own.id == found_model.id and own.spec.quantisation.method == weights:
                 return own
-    return found
+    return found_model
 
 
 def with_pool(replica: Replica, tokens: int | None) -> tuple[Replica, str | None]:
@@ -315,13 +315,13 @@ def optimisations_of(facts: NoteFacts) -> Optimisations:
     return asked.model_copy(update={"speculative": known})
 
 
-def extras_of(asked: Optimisations, model: Model) -> Extras:
+def extras_of(optimisations: Optimisations, model: Model) -> Extras:
     """What the optimisations of a run add to its model. Raises InputError for an unknown method, or a draft of another model."""
-    if asked == NOTHING_ASKED:
+    if optimisations == NOTHING_ASKED:
         return NOTHING
-    spoken = asked.speculative
+    spoken = optimisations.speculative
     drafted = None if spoken is None else speculation(spoken, model, shelf.only(OptimisationFacts))
-    return Extras(speculation=drafted, cached=cached_prefixes(asked))
+    return Extras(speculation=drafted, cached=cached_prefixes(optimisations))
 
 
 def with_repeated(extras: Extras, row: MeasuredRow, setup: Setup, conventions: Conventions) -> Extras:

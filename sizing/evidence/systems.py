@@ -37,13 +37,13 @@ def submissions(row: MeasuredRow) -> Iterator[MeasuredRow]:
     yield from (replace(run, tp=tp) for tp in SPLITS if (row.n_gpus or 1) % tp == 0)
 
 
-def _weights(of: SystemBenchmark, row: MeasuredRow) -> str:
+def _weights(system: SystemBenchmark, row: MeasuredRow) -> str:
     """The first of the benchmark's formats that the GPU can multiply in, otherwise the format in the row."""
     try:
         tflops = profiles.load_gpu(row.gpu).spec.datasheet.dense_tflops
     except InputError:
         return row.weight_precision
-    native = (name for name in of.weights if getattr(tflops, peak_of(name)) is not None)
+    native = (name for name in system.weights if getattr(tflops, peak_of(name)) is not None)
     return next(native, row.weight_precision)
 
 

@@ -124,18 +124,18 @@ def _unspared(blocks: Iterable[Block], width: int) -> list[Row]:
     return list(rows(kept, width))
 
 
-def _plain_text(found: Iterable[Row]) -> str:
-    return "\n".join("".join(text for text, _ in row).rstrip() for row in found)
+def _plain_text(rows: Iterable[Row]) -> str:
+    return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
 
 
-def _styled(found: Iterable[Row], out: TextIO) -> str:
+def _styled(rows: Iterable[Row], out: TextIO) -> str:
     """Write the styles that this terminal supports. The text is already folded."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=out, highlight=False, emoji=False, markup=False, soft_wrap=True)
     with console.capture() as capture:
-        console.print(Text("\n").join(Text.assemble(*row) for row in found))
+        console.print(Text("\n").join(Text.assemble(*row) for row in rows))
     return capture.get().removesuffix("\n")
 
 

@@ -270,17 +270,17 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
     raise InputError(what, field="--checkpoint", allowed=CHECKPOINT)
 
 
-def _of_file(path: Path, found: FoundModel) -> str:
+def _of_file(path: Path, found_model: FoundModel) -> str:
     """The checkpoint of a model that was given as a folder or a file.
 
     Raises InputError for a file that is in no checkpoint's folder.
     """
-    if path != found.path:
+    if path != found_model.path:
         return str(path)
     if path.name == CONFIG_FILE and path.parent.name not in ("", ".."):
         return str(path.parent)
-    if found.facts is not None and "/" in found.facts.name:
-        return found.facts.name
+    if found_model.facts is not None and "/" in found_model.facts.name:
+        return found_model.facts.name
     what = f"{path} describes the model, but an engine starts from a checkpoint"
     raise InputError(what, field="--checkpoint", allowed=CHECKPOINT)
 

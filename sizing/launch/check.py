@@ -81,9 +81,9 @@ def check(
     )
 
 
-def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
+def _check_ignored(filled: Filled, deployments: Sequence[Existing]) -> None:
     """Raise InputError for ignored flags that no command has."""
-    unused = filled.ignored.difference(*(each.passed for each in found))
+    unused = filled.ignored.difference(*(each.passed for each in deployments))
     if unused:
         what = "is in no command, under this name"
         raise InputError(Fault(f"{flag}: {what}", field="--ignore-flags") for flag in sorted(unused))
@@ -187,10 +187,10 @@ DRAFTS = "optimisations.speculative"
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")
 
 
-def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
+def deployments(deployments: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
     """Yield the deployments one by one, but a prefill and a decode pool together."""
-    pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
-    yield from ((each,) for each in found if each.launched.role == "whole")
+    pools = {role: [each for each in deployments if each.launched.role == role] for role in ("prefill", "decode")}
+    yield from ((each,) for each in deployments if each.launched.role == "whole")
     if not any(pools.values()):
         return
     if [len(each) for each in pools.values()] != [1, 1]:
@@ -239,31 +239,38 @@ def _placed(fault: Fault, part: Existing) -> Fault:
     return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"), allowed=allowed)
 
 
-def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
+def _serving(launched: Launched, serving: Serving, experts: bool) -> Serving:
     """The deployment's settings with all sizes of its layout. Measured values, which are no flags, come from the demand."""
     layout = layout_of(launched)
     sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
     ranks = {} if experts else {"dp": None, "ep": None}
-    measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
+    measured = {
+        name: getattr(serving, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))
+    }
     stated = {name: value for name, value in measured.items() if value is not None}
     return launched.serving.model_copy(update={**sizes, **ranks, **stated})
 
 
-def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
+def _drafting(launched: Speculative | None, speculative: Speculative | None) -> Speculative | None:
     """Speculative decoding as the engine runs it, with the acceptance of the demand if that states one for the same drafts."""
-    if launched is None or asked is None or not launched.drafts_as(asked) or not asked.states_acceptance:
+    if (
+        launched is None
+        or speculative is None
+        or not launched.drafts_as(speculative)
+        or not speculative.states_acceptance
+    ):
         return launched
-    return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
+    return speculative.model_copy(update={"tokens": launched.tokens, "model": launched.model or speculative.model})
 
 
-def check_drafting(group: Sequence[Existing], asked: Speculative | None, flag: str) -> None:
+def check_drafting(group: Sequence[Existing], speculative: Speculative | None, flag: str) -> None:
     """Raise InputError for an option that states other drafts than the deployment starts: it states their acceptance alone."""
     for part in group:
         runs = part.launched.speculative
-        if asked is not None and (runs is None or not runs.drafts_as(asked)):
+        if speculative is not None and (runs is None or not runs.drafts_as(speculative)):
             own = "starts no drafts" if runs is None else f"starts {runs}"
             line = part.line("spec_method", "spec_tokens", "command")
-            what = f"{own}, and {flag} says {asked}"
+            what = f"{own}, and {flag} says {speculative}"
             allowed = None if runs is None else f"{flag}={runs.method}:{runs.tokens}@ACCEPTANCE"
             raise InputError(what, file=part.file, line=line, field="speculative", allowed=allowed)
 

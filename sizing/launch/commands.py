@@ -125,12 +125,12 @@ def _unescaped(word: Word) -> Word:
 
 
 def parallel(
-    holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None, charts: Charts
+    holders: Sequence[Mapping[str, object]], words: Sequence[Word], line: int | None, charts: Charts
 ) -> Iterator[Word]:
     """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
     stated_ = (value_at(each, name) for each in holders for name in ("parallelism", charts.workers))
     sizes: dict[str, object] = next((each for each in stated_ if isinstance(each, dict)), {})
-    given = {word.text.partition("=")[0] for word in stated}
+    given = {word.text.partition("=")[0] for word in words}
     for name, flag in charts.parallel.items():
         if sizes.get(name) is True and flag not in given:
             yield Word(flag, line)
@@ -251,18 +251,18 @@ def _within(container: Container) -> tuple[Word, ...] | None:
     return first[0].words
 
 
-def unfollowed(found: Sequence[ShellCommand], file: str, name: str | None = None) -> Iterator[Fault]:
+def unfollowed(commands: Sequence[ShellCommand], file: str, name: str | None = None) -> Iterator[Fault]:
     """Yield the fault of each engine's command of a script that what is not followed may change, and of those that do not all run."""
     read_ = (*only(LaunchFacts).visible_devices, *dict.fromkeys(_read_by_engines()))
-    for each in found:
+    for each in commands:
         if why := each.unfollowed(read_):
             allowed = RUNS_OFTEN if why.startswith(IN_LOOP) else RUNS
             yield Fault(f"{why}, which is not followed", file, each.words[0].line, name, allowed)
-    apart = next((each.condition for each in found if each.condition), None)
-    ends = any(each.ends for each in found[:-1])
-    if len(found) > 1 and (apart or ends):
-        lines = [each.words[0].line for each in found]
-        why = apart or f"`{EXEC}` of line {next(each for each in found if each.ends).words[0].line}"
+    apart = next((each.condition for each in commands if each.condition), None)
+    ends = any(each.ends for each in commands[:-1])
+    if len(commands) > 1 and (apart or ends):
+        lines = [each.words[0].line for each in commands]
+        why = apart or f"`{EXEC}` of line {next(each for each in commands if each.ends).words[0].line}"
         what = f"has commands of engines in lines {', '.join(map(str, lines))}, and {why} decides which of them run, which is not followed"
         yield Fault(what, file, lines[0], name, RUNS)
 
@@ -365,33 +365,33 @@ def started(command: ShellCommand, files: Mapping[str, tuple[str, int]], file: s
     return found if engine_of(found) or unread_script(found) else None
 
 
-def _given(found: Container, words: Sequence[str]) -> None:
+def _given(container: Container, words: Sequence[str]) -> None:
     """Record the variables and the GPUs that a runner gives to a container."""
     for word, following in pairwise((*words, "")):
         flag, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
         value = value if joined else following
         name, is_set, text = value.strip("\"'").partition("=")
         if flag in ("-e", "--env") and is_set:
-            found.variables[name] = text
+            container.variables[name] = text
         elif flag in MOUNTS:
             source, place, *_ = (
                 *(part.partition("=")[2] or part for part in re.split("[:,]", value) if part != "type=bind"),
                 "",
             )
-            found.mounts[place] = source
+            container.mounts[place] = source
         elif flag == DEVICE and value.startswith(only(LaunchFacts).device_names):
             card = value.partition("=")[2]
-            found.whole, found.requested = found.whole or card == "all", True
-            found.cards += () if card == "all" else (Card(card),)
+            container.whole, container.requested = container.whole or card == "all", True
+            container.cards += () if card == "all" else (Card(card),)
         elif flag == GPUS:
-            found.requested, found.whole = True, name == "all"
-            found.gpus = int(name) if name.isdecimal() else None
-            found.cards = tuple(map(Card, text.strip("\"'").split(","))) if name == "device" else ()
+            container.requested, container.whole = True, name == "all"
+            container.gpus = int(name) if name.isdecimal() else None
+            container.cards = tuple(map(Card, text.strip("\"'").split(","))) if name == "device" else ()
 
 
-def is_further_node(found: Container) -> bool:
+def is_further_node(container: Container) -> bool:
     """Whether a command starts a further node of an instance that another command starts."""
-    return _is_further(found.words, found.variables)
+    return _is_further(container.words, container.variables)
 
 
 def _is_further(words: Sequence[Word], variables: Mapping[str, str]) -> bool:

@@ -322,8 +322,8 @@ def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:
 def quoted(word: str, head: str = "HEAD", rank: str = "RANK") -> str:
     """A word quoted for a shell; the placeholders of nodes become shell variables named `head` and `rank`."""
 
-    def variable(found: re.Match[str]) -> str:
-        return f"$(({rank} * {found[2]}))" if found[2] else f"${head if found[1] == 'head' else rank}"
+    def variable(match: re.Match[str]) -> str:
+        return f"$(({rank} * {match[2]}))" if match[2] else f"${head if match[1] == 'head' else rank}"
 
     return f'"{PLACES.sub(variable, word)}"' if PLACES.search(word) else shlex.quote(word)
 

@@ -216,46 +216,48 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 
-def _closed(found: Container, asked: Asked) -> Iterator[Fault]:
+def _closed(container: Container, asked: Asked) -> Iterator[Fault]:
     """Yield the fault of an image that chooses engine and layout itself, and of a script that is not here."""
-    script = unread_script(found)
+    script = unread_script(container)
     if script is not None:
-        source = next((each for place, each in found.mounts.items() if place and script.text.startswith(place)), None)
+        source = next(
+            (each for place, each in container.mounts.items() if place and script.text.startswith(place)), None
+        )
         where = "is not here" if source is None else f"`docker run` mounts from {source}, and which is not followed"
         what, allowed = (
             f"runs {script.text}, which {where}",
             "the command in its place, or the script beside a manifest",
         )
-        yield Fault(what, asked.file, script.line, found.name, allowed)
+        yield Fault(what, asked.file, script.line, container.name, allowed)
     for part, variable in asked.facts.closed_images.items():
-        if part in found.image:
-            by = f"{variable} ({found.variables[variable]})" if variable in found.variables else variable
+        if part in container.image:
+            by = f"{variable} ({container.variables[variable]})" if variable in container.variables else variable
             what = f"picks its engine, precision and layout as it starts, by {by}: the file says none of them"
             allowed = f"the command that its log shows, or `{OWN}:` with its layout"
-            yield Fault(what, asked.file, found.lines.get("image"), found.image, allowed)
+            yield Fault(what, asked.file, container.lines.get("image"), container.image, allowed)
 
 
-def _all_of(found: list[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
+def _all_of(containers: list[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
     """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
-    if not found:
+    if not containers:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
         what = "holds no command of an engine that is known"
         raise InputError(what, file=asked.file, allowed=allowed, nearest=meant(words))
-    if len(found) > (most := asked.facts.script_limits.commands):
-        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {most:,}")
-    parts = [Part(partial(_existing, container, asked)) for container in found]
+    if len(containers) > (most := asked.facts.script_limits.commands):
+        raise InputError(f"holds {len(containers):,} commands", file=asked.file, allowed=f"at most {most:,}")
+    parts = [Part(partial(_existing, container, asked)) for container in containers]
     check(*parts)
     read_ = [part.value for part in parts]
-    uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
+    uses = [CardUse(container, each.cards) for container, each in zip(containers, read_, strict=True)]
     raise_any(shared(uses, asked.file))
     if note := of_profiles(uses):
         read_ = [each._replace(assumed=(*each.assumed, note)) for each in read_]
-    found, read_ = _started_by_default(found, read_)
-    read_ = list(_clashing(found, read_))
-    raise_any(_of_one_pod(found, read_, asked.file))
-    of = CONTAINERS if not all(map(is_local, found)) else "services" if found[0].path else COMMANDS
+    containers, read_ = _started_by_default(containers, read_)
+    read_ = list(_clashing(containers, read_))
+    raise_any(_of_one_pod(containers, read_, asked.file))
+    of = CONTAINERS if not all(map(is_local, containers)) else "services" if containers[0].path else COMMANDS
     together: dict[object, list[Existing]] = {}
-    for at, (container, each) in enumerate(zip(found, read_, strict=True)):
+    for at, (container, each) in enumerate(zip(containers, read_, strict=True)):
         together.setdefault(
             (at if container.pod is None else ("pod", container.pod)) if of == CONTAINERS else of, []
         ).append(each)
@@ -270,22 +272,22 @@ def _all_of(found: list[Container], words: Sequence[str], asked: Asked) -> list[
     ]
 
 
-def _started_by_default(found: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:
+def _started_by_default(containers: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:
     """Those that Compose starts without a profile, with a note on the others; all of them where each has a profile."""
-    default = [at for at, each in enumerate(found) if not each.profiles]
-    if not default or len(default) == len(found):
-        return found, read_
-    others = ", ".join(each.name for each in found if each.profiles)
+    default = [at for at, each in enumerate(containers) if not each.profiles]
+    if not default or len(default) == len(containers):
+        return containers, read_
+    others = ", ".join(each.name for each in containers if each.profiles)
     note = f"services with a profile do not count, because Compose starts them only by it: {others}"
     kept = [read_[at]._replace(assumed=(*read_[at].assumed, note)) for at in default]
-    return [found[at] for at in default], kept
+    return [containers[at] for at in default], kept
 
 
 def _alike(launched: Launched) -> str:
     return launched.model_copy(update={"name": "", "replicas": None}).model_dump_json()
 
 
-def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
+def _clashing(containers: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
     """Yield the deployments, those of commands that would listen on one port of a server with their clash.
 
     Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its
@@ -293,7 +295,7 @@ def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator
     """
     ports: dict[str, list[int | None]] = {}
     listening = []
-    for each, one in zip(found, read_, strict=True):
+    for each, one in zip(containers, read_, strict=True):
         says = not (each.path or each.image) and one.port.isdecimal() and bool(one.cards or "port" in one.lines)
         listening.append(ports.setdefault(one.port, []) if says else [])
         listening[-1].append(one.line("command"))
@@ -304,10 +306,10 @@ def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator
         yield one._replace(clash=clash)
 
 
-def _of_one_pod(found: Sequence[Container], read_: Sequence[Existing], file: str) -> Iterator[Fault]:
+def _of_one_pod(containers: Sequence[Container], read_: Sequence[Existing], file: str) -> Iterator[Fault]:
     """Yield the fault of each container that listens on the port of another of its pod."""
     seen: dict[tuple[int, str], int | None] = {}
-    for each, one in zip(found, read_, strict=True):
+    for each, one in zip(containers, read_, strict=True):
         line = one.line("port", "command")
         if each.pod is not None and one.port.isdecimal() and (each.pod, one.port) in seen:
             what = f"listens on port {one.port}, as the engine of line {seen[each.pod, one.port]} of the same pod does"
@@ -316,10 +318,10 @@ def _of_one_pod(found: Sequence[Container], read_: Sequence[Existing], file: str
             seen[each.pod, one.port] = line
 
 
-def _as_replicas(found: Sequence[Existing], of: str) -> list[Existing]:
+def _as_replicas(deployments: Sequence[Existing], of: str) -> list[Existing]:
     """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
     alike: dict[str, list[Existing]] = {}
-    for each in found:
+    for each in deployments:
         alike.setdefault(_alike(each.launched), []).append(each)
     return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
 
@@ -404,9 +406,9 @@ def _stored(launched: Launched, args: ReadArgs, model: FoundModel | None) -> str
     return None
 
 
-def _doubted(what: str, stated: StatedTerm) -> str:
-    where = "" if stated.line is None else f" (line {stated.line})"
-    return f"{stated.flag} {stated.value}{where} {what}"
+def _doubted(what: str, term: StatedTerm) -> str:
+    where = "" if term.line is None else f" (line {term.line})"
+    return f"{term.flag} {term.value}{where} {what}"
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm, str]]:

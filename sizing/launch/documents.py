@@ -191,13 +191,13 @@ class OtherDocuments(NamedTuple):
 Named = TypeVar("Named", ConfigMap, Scaler)
 
 
-def beside(found: Sequence[YamlDocument], charts: Charts) -> OtherDocuments:
+def beside(documents: Sequence[YamlDocument], charts: Charts) -> OtherDocuments:
     """What the documents of a file state about containers in others of them."""
-    configs = {name: file for document in found for name, file in _texts(document, "configs", "content")}
+    configs = {name: file for document in documents for name, file in _texts(document, "configs", "content")}
     maps: dict[str, list[ConfigMap]] = {}
-    for each in _maps(found):
+    for each in _maps(documents):
         maps.setdefault(each.name, []).append(each)
-    return OtherDocuments(configs, maps, list(_scalers(found, charts)))
+    return OtherDocuments(configs, maps, list(_scalers(documents, charts)))
 
 
 def _texts(document: YamlDocument, section: str, *steps: str) -> Iterator[tuple[str, File]]:
@@ -208,9 +208,9 @@ def _texts(document: YamlDocument, section: str, *steps: str) -> Iterator[tuple[
             yield str(name), (text, (spot.line if spot else 0) + 1)
 
 
-def _maps(found: Sequence[YamlDocument]) -> Iterator[ConfigMap]:
+def _maps(documents: Sequence[YamlDocument]) -> Iterator[ConfigMap]:
     """Yield the ConfigMaps, and anything else with texts under `data`."""
-    for document in found:
+    for document in documents:
         data = as_mapping(value_at(document.data, "data"))
         values = {str(key): str(each) for key, each in data.items() if not isinstance(each, (dict, list))}
         name, namespace = (value_at(document.data, "metadata", key) for key in ("name", "namespace"))
@@ -218,8 +218,8 @@ def _maps(found: Sequence[YamlDocument]) -> Iterator[ConfigMap]:
             yield ConfigMap(str(name), _text(namespace), values, dict(_texts(document, "data")))
 
 
-def _scalers(found: Sequence[YamlDocument], charts: Charts) -> Iterator[Scaler]:
-    for document in found:
+def _scalers(documents: Sequence[YamlDocument], charts: Charts) -> Iterator[Scaler]:
+    for document in documents:
         keys = charts.scalers.get(str(value_at(document.data, "kind")))
         target = value_at(document.data, "spec", "scaleTargetRef")
         name = value_at(target, "name")
@@ -252,35 +252,35 @@ def of_namespace(found: Iterable[Named], node: ManifestNode) -> list[Named]:
     return same[-1:] or [each for each in listed if named is None or each.namespace is None]
 
 
-def map_named(name: object, node: ManifestNode, others: OtherDocuments) -> ConfigMap | None:
+def map_named(name: object, node: ManifestNode, documents: OtherDocuments) -> ConfigMap | None:
     """The ConfigMap that a container names; None where the file does not say which it is."""
-    found = of_namespace(others.maps.get(str(name), ()), node)
+    found = of_namespace(documents.maps.get(str(name), ()), node)
     return found[0] if len(found) == 1 else None
 
 
-def files_of(node: ManifestNode, others: OtherDocuments) -> dict[str, File]:
+def files_of(node: ManifestNode, documents: OtherDocuments) -> dict[str, File]:
     """The files that a container sees, by path, and by name where no two differ.
 
     Of a container that mounts no ConfigMap, or that a chart mounts, those of all ConfigMaps that it may see.
     """
-    mounted = list(_mounted(node, others))
+    mounted = list(_mounted(node, documents))
     if not mounted:
-        seen = [each for named in others.maps.values() for each in of_namespace(named, node)]
+        seen = [each for named in documents.maps.values() for each in of_namespace(named, node)]
         mounted = [(name, file) for each in seen for name, file in each.files.items()]
     paths = [(path, file) for path, file in mounted if file is not None]
     texts: dict[str, set[str]] = {}
     for path, file in paths:
         texts.setdefault(path.rpartition("/")[2], set()).add(file[0])
     by_name = {name: file for path, file in paths if len(texts[name := path.rpartition("/")[2]]) == 1}
-    return {**others.configs, **by_name, **{path: file for path, file in paths if "/" in path}}
+    return {**documents.configs, **by_name, **{path: file for path, file in paths if "/" in path}}
 
 
-def _mounted(node: ManifestNode, others: OtherDocuments) -> Iterator[tuple[str, File | None]]:
+def _mounted(node: ManifestNode, documents: OtherDocuments) -> Iterator[tuple[str, File | None]]:
     """Yield the path of each file that a container mounts; None for what the manifest does not hold."""
     for mount in as_list(node.own.get("configs")) if node.of_compose else []:
         source, target = value_at(mount, "source"), value_at(mount, "target")
         if isinstance(source, str) and isinstance(target, str):
-            yield target, others.configs.get(source)
+            yield target, documents.configs.get(source)
     volumes = [volume for holder in node.holders for volume in as_list(holder.get("volumes"))]
     mounts, most = as_list(node.own.get("volumeMounts")), only(LaunchFacts).pod_entries
     if len(mounts) > most:
@@ -290,13 +290,13 @@ def _mounted(node: ManifestNode, others: OtherDocuments) -> Iterator[tuple[str, 
     for mount in mounts:
         path, part = str(value_at(mount, "mountPath")).rstrip("/"), value_at(mount, "subPath")
         same = (each for each in volumes if value_at(each, "name") == value_at(mount, "name"))
-        for key, target, file in (found for volume in same for found in _of_volume(volume, node, others)):
+        for key, target, file in (found for volume in same for found in _of_volume(volume, node, documents)):
             if part in (None, target):
                 yield path if part else f"{path}/{target or key}", file
 
 
 def _of_volume(
-    volume: object, node: ManifestNode, others: OtherDocuments
+    volume: object, node: ManifestNode, documents: OtherDocuments
 ) -> Iterator[tuple[str, str | None, File | None]]:
     """Yield the key, the path and the text of each file of a volume."""
     parts = [
@@ -304,7 +304,7 @@ def _of_volume(
         *(value_at(each, "configMap") for each in as_list(value_at(volume, "projected", "sources"))),
     ]
     for part in (each for each in parts if each is not None):
-        found = map_named(value_at(part, "name"), node, others)
+        found = map_named(value_at(part, "name"), node, documents)
         if found is None:
             yield "", None, None
             continue
@@ -337,18 +337,18 @@ def environment(folder: Path, name: str = ENVIRONMENT) -> dict[str, str]:
     return entries(read_text(str(path)).splitlines()) if is_file(path) else {}
 
 
-def check_whole(found: Sequence[YamlDocument], file: str) -> None:
+def check_whole(documents: Sequence[YamlDocument], file: str) -> None:
     """Raise InputError for a Compose file that others add to, which Compose itself resolves.
 
     It may extend services, include files, or have a name with which Compose reads a second file.
     """
     faults = [
         Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
-        for document in found
+        for document in documents
         for name, service in as_mapping(value_at(document.data, SERVICES)).items()
         if value_at(service, "extends") is not None
     ]
-    for document in found:
+    for document in documents:
         if value_at(document.data, "include") is not None and value_at(document.data, "kind") is None:
             line = line_of(document, ("include",))
             faults.append(Fault("adds other files, which are not read", file, line, "include", allowed=COMPOSED))

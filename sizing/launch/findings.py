@@ -180,12 +180,12 @@ def _asked_share(policy: Policy) -> float:
     return growth if policy.max_utilisation is None else min(growth, policy.max_utilisation)
 
 
-def _bearing(found: Held, needed: Answer, policy: Policy) -> Answer | None:
+def _bearing(held: Held, needed: Answer, policy: Policy) -> Answer | None:
     """The size of two pools that keeps the policy; None with a confidence, which is not known of them."""
-    rate, share = found.question.target.requests_per_s, _asked_share(policy)
+    rate, share = held.question.target.requests_per_s, _asked_share(policy)
     if policy.confidence is not None:
         return None
-    return needed if rate is None or rate <= share * needed.most_requests_per_s else bearing(found, share, load_data())
+    return needed if rate is None or rate <= share * needed.most_requests_per_s else bearing(held, share, load_data())
 
 
 def _fewest(checked: Checked, policy: Policy) -> int | None:
@@ -244,11 +244,11 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 
 
-def _chance(found: Held) -> float:
+def _chance(held: Held) -> float:
     """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
-    chance = None if found.sure is None else found.sure.chance
+    chance = None if held.sure is None else held.sure.chance
     if chance is None:
-        why = (found.sure and found.sure.why_not) or "no published runs are like it"
+        why = (held.sure and held.sure.why_not) or "no published runs are like it"
         raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
     return chance
 
@@ -303,13 +303,13 @@ def _longest(demanded: Workload, model: Model) -> int:
         return demanded.longest
 
 
-def _of_task(part: Existing, demanded: Workload, served: FoundModel) -> Iterator[CheckFinding]:
+def _of_task(part: Existing, demanded: Workload, found_model: FoundModel) -> Iterator[CheckFinding]:
     """Yield the finding of a deployment that does another task than the demand's, or of which nothing says that it does it."""
     said, asked, fields = part.launched.task, demanded.task, ("convert", "task", "pooling")
-    encoder, engine = served.spec.encoder, flags_of(load_engine(part.launched.serving.engine or "vllm")[0].id)
+    encoder, engine = found_model.spec.encoder, flags_of(load_engine(part.launched.serving.engine or "vllm")[0].id)
     does = said or (POOLING if encoder else GENERATE)
     vague = does == POOLING and demanded.pooled
-    if does == GENERATE and said is None and asked == served.task and asked in engine.detects:
+    if does == GENERATE and said is None and asked == found_model.task and asked in engine.detects:
         words = f"no flag says that it does: {asked} is taken from files of the checkpoint, if it has them"
         yield finding(part, "task", False, words, *fields, level="warning")
     elif does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give

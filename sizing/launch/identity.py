@@ -153,9 +153,9 @@ def model_in(name: str | None, args: ReadArgs, container: Container, asked: Aske
         raise InputError(faults) from None
 
 
-def is_quantised(found: FoundModel) -> bool:
+def is_quantised(found_model: FoundModel) -> bool:
     """Whether a checkpoint stores quantised weights, by its name or its config."""
-    return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
+    return found_model.precision is not None or found_model.spec.quantisation.precision not in SIXTEEN_BIT
 
 
 def misread(args: ReadArgs, dialect: Dialect, name: str | None, model: FoundModel | None, file: str) -> Iterator[Fault]:

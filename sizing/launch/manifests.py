@@ -118,10 +118,10 @@ def _is_composed(document: YamlDocument) -> bool:
     return bool(as_mapping(value_at(document.data, SERVICES))) and value_at(document.data, "kind") is None
 
 
-def _check_one_source(found: Sequence[YamlDocument], file: str) -> None:
+def _check_one_source(documents: Sequence[YamlDocument], file: str) -> None:
     """Raise InputError for values of Argo CD that stand beside others over which they take precedence."""
     faults = list[Fault]()
-    for document in found:
+    for document in documents:
         given = [key for key in VALUES_OF_ARGO if value_at(document.data, *HELM_OF_ARGO, key)]
         for key in given[1:]:
             what = f"takes precedence over `{given[0]}`, and is not read"
@@ -152,7 +152,7 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
             yield ManifestNode((*above, pool, {}), (*path, "template"), document, file)
 
 
-def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -> Container | None:
+def _container(node: ManifestNode, facts: LaunchFacts, documents: OtherDocuments) -> Container | None:
     own, holders, charts = node.own, node.holders, facts.charts
     stated, service = tuple(words_of(node, charts)), _is_service(node.document)
     image = _image(own)
@@ -166,14 +166,14 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps, charts), steps, stated, image, file=node.file)
-    found.files = files_of(node, others) | (mounted(node, stated) if node.of_compose else {})
+    found.files = files_of(node, documents) | (mounted(node, stated) if node.of_compose else {})
     found.entered = ("entrypoint" if node.of_compose else "command") not in own
     if found.entered and not keyed:
         found.faults += entered_twice(stated, image, node.file, facts)
     found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
-    found.variables = _variables(node, others)
+    found.variables = _variables(node, documents)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(parallel(holders, stated, node.line(), charts))
     found.faults += (*refused(node, charts), *(unknown_sizes(node, charts) if service else ()))
@@ -183,7 +183,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     else:
         found.faults += of_shell(node, found.variables)
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
-    _replicas(found, node, others.scalers, charts)
+    _replicas(found, node, documents.scalers, charts)
     _gpus(found, node, facts)
     _group(found, node, charts)
     _selected(found, node, facts)
@@ -192,7 +192,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     return found
 
 
-def _group(found: Container, node: ManifestNode, charts: Charts) -> None:
+def _group(container: Container, node: ManifestNode, charts: Charts) -> None:
     """Record the pods that start a replica together."""
     sizes = (
         value_at(each, *steps)
@@ -200,8 +200,8 @@ def _group(found: Container, node: ManifestNode, charts: Charts) -> None:
         for steps in (("size",), (charts.workers, "pipelineParallelSize"))
         if {WORKER, charts.workers} & each.keys()
     )
-    found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
-    found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
+    container.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
+    container.variables |= {GROUP_SIZE: str(container.pods)} if container.pods > 1 else {}
 
 
 def _name(node: ManifestNode, steps: tuple[str, ...], charts: Charts) -> str:
@@ -213,11 +213,14 @@ def _name(node: ManifestNode, steps: tuple[str, ...], charts: Charts) -> str:
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
-def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
+def _variables(node: ManifestNode, documents: OtherDocuments) -> dict[str, str]:
     """The environment variables with plain values, in the forms of Kubernetes and Compose; also those of ConfigMaps in the same file."""
     found: dict[str, str] = {}
     for each in as_list(node.own.get("envFrom")):
-        held, prefix = map_named(value_at(each, "configMapRef", "name"), node, others), value_at(each, "prefix") or ""
+        held, prefix = (
+            map_named(value_at(each, "configMapRef", "name"), node, documents),
+            value_at(each, "prefix") or "",
+        )
         found |= {f"{prefix}{name}": value for name, value in (held.values.items() if held else ())}
     for name, _ in environment_files(node):
         found |= environment(Path(node.file).parent, name)
@@ -228,7 +231,7 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
                 text = str(value_at(each, "value"))
                 found[str(value_at(each, "name"))] = _replaced(text, found)
             named, key = (value_at(each, "valueFrom", "configMapKeyRef", part) for part in ("name", "key"))
-            held = map_named(named, node, others)
+            held = map_named(named, node, documents)
             if held is not None and str(key) in held.values:
                 found[str(value_at(each, "name"))] = held.values[str(key)]
     return found
@@ -257,22 +260,24 @@ def _image(own: Mapping[str, object]) -> str:
     return ":".join(str(parts[name]) for name in ("repository", "tag") if parts.get(name))
 
 
-def _count(found: Container, what: str, value: object, place: tuple[str, int | None, str], *, text: bool) -> int | None:
+def _count(
+    container: Container, what: str, value: object, place: tuple[str, int | None, str], *, text: bool
+) -> int | None:
     """A count in a manifest, also as `text`. None if a variable states it, or if it is invalid, which is recorded as a fault."""
     file, line, field_ = place
     if isinstance(value, str) and _VARIABLE in value:
         return None
-    found.lines[what] = line
+    container.lines[what] = line
     count = int(value) if text and isinstance(value, str) and value.isdecimal() else value
     if isinstance(count, int) and not isinstance(count, bool) and count > 0:
         return count
     written = repr(value) if isinstance(value, str) else str(value).lower()
     allowed = WHICH_RUN if what == "replicas" else None
-    found.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, allowed))
+    container.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, allowed))
     return None
 
 
-def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], charts: Charts) -> None:
+def _replicas(container: Container, node: ManifestNode, scalers: Sequence[Scaler], charts: Charts) -> None:
     """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
@@ -281,54 +286,58 @@ def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], c
     stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if len(own) > 1:
         what = f"is scaled by {len(own)} autoscalers, and no namespace says by which"
-        found.faults.append(Fault(what, node.file, own[0].line, "replicas", WHICH_RUN))
+        container.faults.append(Fault(what, node.file, own[0].line, "replicas", WHICH_RUN))
     elif own:
         place = (node.file, own[0].line, own[0].field)
-        found.replicas = _count(found, "replicas", own[0].fewest, place, text=False)
-        found.notes.append(f"the fewest replicas of the autoscaler, {own[0].fewest}, of at most {own[0].most}")
+        container.replicas = _count(container, "replicas", own[0].fewest, place, text=False)
+        container.notes.append(f"the fewest replicas of the autoscaler, {own[0].fewest}, of at most {own[0].most}")
     elif stated is not None:
         value, line, path = stated
         fewest = path in map(".".join, charts.fewest)
-        found.replicas = _count(found, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes)
-        found.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
+        container.replicas = _count(
+            container, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes
+        )
+        container.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
     elif kind in charts.one or node.of_compose:
-        found.replicas = 1
-        found.notes.append(ONE_REPLICA)
+        container.replicas = 1
+        container.notes.append(ONE_REPLICA)
 
 
-def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
+def _gpus(container: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPUs that a container requests: a resource, or Compose devices."""
     keys = (*facts.resources.values(), "gpu")
     paths = [("resources", name, key) for name in ("limits", "requests") for key in (*keys, *_slices(node, facts))]
     stated = next(node.nearest(*paths, ("requestGPU",)), None)
     if stated is not None:
         value, line, path = stated
-        found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
+        container.gpus = _count(container, "gpus", value, (node.file, line, path), text=True)
         _, part, sliced = path.partition(facts.slice_resource)
-        found.slice_ = sliced if part else None
-        found.faults += _unlimited(node, path, facts)
+        container.slice_ = sliced if part else None
+        container.faults += _unlimited(node, path, facts)
     bundled = (value_at(each, "GPU") for each in as_list(value_at(node.own, *facts.charts.bundles)))
     for each in filter(None, bundled):
         place = (node.file, node.line(*facts.charts.bundles), ".".join(facts.charts.bundles))
-        found.gpus = (found.gpus or 0) + (_count(found, "gpus", each, place, text=True) or 0)
+        container.gpus = (container.gpus or 0) + (_count(container, "gpus", each, place, text=True) or 0)
     claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in node.holders)
     if node.of_compose:
-        _devices(found, node, facts)
-    elif found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
-        found.doubt = "its containers reserve none"
+        _devices(container, node, facts)
+    elif container.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
+        container.doubt = "its containers reserve none"
     if node.path[-2:-1] in ((CONTAINERS,), (BEFORE,)):
-        found.pod = line_of(node.document, node.path[:-2])
-    found.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
+        container.pod = line_of(node.document, node.path[:-2])
+    container.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
     if len(beside) > facts.pod_entries:
-        raise InputError(f"has a pod of more than {facts.pod_entries} containers", file=node.file, line=found.pod)
-    found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
+        raise InputError(f"has a pod of more than {facts.pod_entries} containers", file=node.file, line=container.pod)
+    container.gpus_beside = {
+        (*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))
+    }
     before = as_list(value_at(node.above[-3], BEFORE) if beside and len(node.above) > 2 else None)
     for at, each in enumerate(before):
         gpus = _limit(each, keys)
         if gpus and value_at(each, "restartPolicy") == ALWAYS:  # it runs as long as the pod
-            found.gpus_beside[*node.path[:-2], BEFORE, at] = gpus
+            container.gpus_beside[*node.path[:-2], BEFORE, at] = gpus
         else:
-            found.gpus_before = max(found.gpus_before, gpus)
+            container.gpus_before = max(container.gpus_before, gpus)
 
 
 def _unlimited(node: ManifestNode, path: str, facts: LaunchFacts) -> Iterator[Fault]:
@@ -350,38 +359,38 @@ def _limit(container: object, keys: Sequence[str]) -> int:
     return next((int(text) for value in stated if (text := str(value)).isdecimal()), 0)
 
 
-def _devices(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
+def _devices(container: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPUs that a Compose service asks of its server: by name, by number, or all of them."""
-    found.profiles = frozenset(map(str, as_list(value_at(node.own, "profiles"))))
+    container.profiles = frozenset(map(str, as_list(value_at(node.own, "profiles"))))
     plain = [str(each) for each in as_list(value_at(node.own, "devices"))]
     named = [each for each in plain if each.startswith(tuple(facts.device_names))]
-    found.cards = tuple(Card(each.partition("=")[2], node.line("devices")) for each in named)
+    container.cards = tuple(Card(each.partition("=")[2], node.line("devices")) for each in named)
     every = value_at(node.own, "gpus") == "all"
-    found.whole = every or value_at(node.own, "runtime") == facts.gpu_runtime
-    found.whole |= any(each.partition(":")[0] in files for files in facts.device_files.values() for each in plain)
-    found.requested = every or bool(named)
+    container.whole = every or value_at(node.own, "runtime") == facts.gpu_runtime
+    container.whole |= any(each.partition(":")[0] in files for files in facts.device_files.values() for each in plain)
+    container.requested = every or bool(named)
     for steps in (DEVICES, ("gpus",)):
         for number, device in enumerate(as_list(value_at(node.own, *steps))):
             if "gpu" in as_list(value_at(device, "capabilities")) or steps != DEVICES:
-                _requested(found, device, (*steps, number), node)
-    if found.cards:
-        every = any(card.id in EVERY for card in found.cards)
-        found.whole, found.cards = every, () if every else found.cards
-        found.gpus = None if every else len(found.cards)
-    if not (found.whole or found.gpus or found.variables.keys() & set(facts.visible_devices)):
-        found.doubt = "its service asks for none"
+                _requested(container, device, (*steps, number), node)
+    if container.cards:
+        every = any(card.id in EVERY for card in container.cards)
+        container.whole, container.cards = every, () if every else container.cards
+        container.gpus = None if every else len(container.cards)
+    if not (container.whole or container.gpus or container.variables.keys() & set(facts.visible_devices)):
+        container.doubt = "its service asks for none"
 
 
-def _requested(found: Container, device: object, steps: FieldPath, node: ManifestNode) -> None:
+def _requested(container: Container, device: object, steps: FieldPath, node: ManifestNode) -> None:
     """Record the GPUs of one request of a Compose service."""
-    found.requested = True
+    container.requested = True
     ids, count = as_list(value_at(device, "device_ids")), value_at(device, "count")
     lines = (node.line(*steps, "device_ids", at) for at in range(len(ids)))
-    found.cards += tuple(Card(str(each).rpartition("=")[2], line) for each, line in zip(ids, lines, strict=True))
+    container.cards += tuple(Card(str(each).rpartition("=")[2], line) for each, line in zip(ids, lines, strict=True))
     if not ids and count in EVERY:
-        found.whole = True
+        container.whole = True
     elif not ids:
-        found.gpus = _count(found, "gpus", count, (node.file, node.line(*steps), "devices.count"), text=True)
+        container.gpus = _count(container, "gpus", count, (node.file, node.line(*steps), "devices.count"), text=True)
 
 
 def _slices(node: ManifestNode, facts: LaunchFacts) -> list[str]:
@@ -390,14 +399,14 @@ def _slices(node: ManifestNode, facts: LaunchFacts) -> list[str]:
     return [key for key in asked if str(key).startswith(facts.slice_resource)]
 
 
-def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
+def _selected(container: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPU types and instances in node selectors, nearest first, and the type and the acceptance of drafts in labels."""
     holders, metadata = node.holders, value_at(node.document.data, "metadata")
     stated = [_pairs(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [each[GPU_LABEL] for each in stated if GPU_LABEL in each]
-    found.holds = {name: each[key] for name in HELD for each in stated if (key := f"{ABOUT}{name}") in each}
+    container.holds = {name: each[key] for name in HELD for each in stated if (key := f"{ABOUT}{name}") in each}
     drafts = next((each[DRAFTS_LABEL] for each in stated if DRAFTS_LABEL in each), None)
-    found.drafts = None if drafts is None else Word(drafts, found.lines.get("command"))
+    container.drafts = None if drafts is None else Word(drafts, container.lines.get("command"))
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     for each, (name, (key, values)) in product(around, facts.charts.label_lists.items()):
@@ -411,18 +420,18 @@ def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     )
     sliced = [str(value) for key, value in pairs if key in facts.slice_label_keys]
     sliced += [part for label in labels if (part := label.partition(OF_SLICE)[2])]
-    found.slice_ = next(iter(sliced), found.slice_)
+    container.slice_ = next(iter(sliced), container.slice_)
     labels = [label.partition(OF_SLICE)[0] for label in labels]
-    found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
+    container.labels, container.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
     limits = as_mapping(value_at(node.own, "resources", "limits"))
     given = [
         (str(key), str(each))
         for key, each in (*pairs, *limits.items(), *(pair for each in stated for pair in each.items()))
     ]
-    found.faults += _shared(given, node, facts)
+    container.faults += _shared(given, node, facts)
     steps = (node.path[:end] for end in range(len(node.path), -1, -1))
     spots = (node.document.spots.get((*each, name)) for each in steps for name in ("nodeSelector", "affinity"))
-    found.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
+    container.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
 
 
 def _shared(given: Sequence[tuple[str, str]], node: ManifestNode, facts: LaunchFacts) -> Iterator[Fault]:

@@ -23,11 +23,11 @@ def with_variables(text: str, variables: Mapping[str, str]) -> str:
     """The text with variables replaced if they are known or have a default; others stay, as do those that make it far too long."""
     left = 2 * only(LaunchFacts).script_limits.held
 
-    def value(found: re.Match[str]) -> str:
+    def value(match: re.Match[str]) -> str:
         nonlocal left
-        known = _known(found, variables)
+        known = _known(match, variables)
         left -= len(known or "")
-        return found[0] if known is None or left < 0 else known
+        return match[0] if known is None or left < 0 else known
 
     return VARIABLE.sub(value, text) if "$" in text else text
 
@@ -39,21 +39,21 @@ def names_in(text: str) -> Iterator[str]:
         yield from names_in(found["operand"] or "")
 
 
-def name_of(found: re.Match[str]) -> str | None:
+def name_of(match: re.Match[str]) -> str | None:
     """The variable of a match of VARIABLE; None for `$$`."""
-    return found[1] or found[2] or found[6]
+    return match[1] or match[2] or match[6]
 
 
-def _known(found: re.Match[str], variables: Mapping[str, str]) -> str | None:
+def _known(match: re.Match[str], variables: Mapping[str, str]) -> str | None:
     """The value of a variable, or of what is given in its place; None if nothing says it."""
-    known = variables.get(name_of(found) or "")
-    missing, rule = known is None or (bool(found["empty"]) and not known), found["rule"]
+    known = variables.get(name_of(match) or "")
+    missing, rule = known is None or (bool(match["empty"]) and not known), match["rule"]
     if rule == "+" and missing:
         return ""
     if rule == "+" and is_variable(known or ""):
         return None  # it may be empty
     if rule == "+" or (missing and rule in ("-", "=")):
-        return with_variables(found["operand"], variables)
+        return with_variables(match["operand"], variables)
     return None if missing else known
 
 

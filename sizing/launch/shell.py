@@ -405,8 +405,8 @@ def unit_script(text: str, file: str, load: Callable[[str], str | None]) -> Shel
     return ShellScript(tuple(each for each in commands if each.words), {})
 
 
-def _specified(found: re.Match[str]) -> str:
-    return "%" if found[1] == "%" else RECKONED
+def _specified(match: re.Match[str]) -> str:
+    return "%" if match[1] == "%" else RECKONED
 
 
 def _replaced(word: Word, variables: dict[str, str], file: str) -> Iterator[Word]:

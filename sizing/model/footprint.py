@@ -128,8 +128,8 @@ def _drafted(shard: Shard) -> int:
     return shard.extras.verified - 1
 
 
-def _state(shard: Shard, held: Cache) -> float:
-    return held.fixed_bytes_per_sequence + held.bytes_per_drafted * _drafted(shard)
+def _state(shard: Shard, cache: Cache) -> float:
+    return cache.fixed_bytes_per_sequence + cache.bytes_per_drafted * _drafted(shard)
 
 
 @lru_cache(maxsize=4096)

@@ -400,9 +400,9 @@ def _clamped(settings: EngineSettings, room: Room) -> bool:
     return room.sequences is not None and settings.states.rule == "split"
 
 
-def _starts(settings: EngineSettings, of: _StagePool) -> bool:
-    room, most = of.room, settings.max_num_seqs
-    return not of.pool.beyond and (_clamped(settings, room) or room.sequences is None or most <= room.sequences)
+def _starts(settings: EngineSettings, pool: _StagePool) -> bool:
+    room, most = pool.room, settings.max_num_seqs
+    return not pool.pool.beyond and (_clamped(settings, room) or room.sequences is None or most <= room.sequences)
 
 
 def _held(shard: Shard, of: _StagePool, tokens: int) -> _Held:

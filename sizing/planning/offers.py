@@ -311,15 +311,17 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
     return BreakEven(one.name, other.name, *loads, why, cheaper.name, *_months(one, other, others))
 
 
-def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
+def _reason(one: CostOption, other: CostOption, crossing: Crossing) -> str | None:
     """Why no load is the break-even: `one` never stays cheaper, or it is cheaper or equal at every load."""
-    if found.stays == 0:
+    if crossing.stays == 0:
         return "cheaper or equal at every load"
-    if found.stays is not None:
+    if crossing.stays is not None:
         return None
-    each, others = (rounded_usd(tco.REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request))
+    each, others = (
+        rounded_usd(tco.REQUESTS * usd) for usd in (crossing.one_usd_per_request, crossing.other_usd_per_request)
+    )
     at_scale = f"with every server or instance full at the peak, {one.name} costs {each} per 1,000 requests, {other.name} {others}"
-    if found.first is None:
+    if crossing.first is None:
         return f"never cheaper: {at_scale}"
     return f"no load from which it stays cheaper: {at_scale}; at some lower loads it costs less"
 

@@ -145,8 +145,12 @@ def _growth(fleet: Provision, sure: Provision | None, scaling: Scaling) -> Growi
     if rules.growth_per_month is None:
         return None
 
-    def at(times: float, of: Provision = fleet) -> Provision:
-        return of if times == 1 else with_tenants(of, tuple(grown(each, times, rules) for each in of.tenants))
+    def at(times: float, provision: Provision = fleet) -> Provision:
+        return (
+            provision
+            if times == 1
+            else with_tenants(provision, tuple(grown(each, times, rules) for each in provision.tenants))
+        )
 
     def size(times: float) -> GrownSize:
         then, surely = at(times), None if sure is None else at(times, sure)

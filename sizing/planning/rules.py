@@ -69,38 +69,38 @@ def key_of(name: str) -> str:
     return PlanRules.model_fields[name].alias or name
 
 
-def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
-    """The rules of a plan: the `stated` ones, and defaults for the rest."""
+def rules_of(rules: PlanRules, scaling: Scaling) -> ProvisionRules:
+    """The rules of a plan: the `rules` ones, and defaults for the rest."""
     return ProvisionRules(
-        spare=stated.spare or 0,
-        availability=stated.availability,
-        unit_availability=_node_availability(stated),
-        mtbf_hours=stated.mtbf,
-        mttr_hours=stated.mttr,
-        by_node=stated.failures == "node",
-        maintenance=bool(stated.maintenance),
-        growth_per_month=stated.growth,
-        start=stated.start or date.today(),
-        until=_until(stated),
-        lead_time=None if stated.lead_time is None else timedelta(hours=stated.lead_time),
-        min_replicas=stated.min_replicas or scaling.min_replicas,
-        spot_share=stated.spot or 0.0,
-        provider=stated.cloud,
+        spare=rules.spare or 0,
+        availability=rules.availability,
+        unit_availability=_node_availability(rules),
+        mtbf_hours=rules.mtbf,
+        mttr_hours=rules.mttr,
+        by_node=rules.failures == "node",
+        maintenance=bool(rules.maintenance),
+        growth_per_month=rules.growth,
+        start=rules.start or date.today(),
+        until=_until(rules),
+        lead_time=None if rules.lead_time is None else timedelta(hours=rules.lead_time),
+        min_replicas=rules.min_replicas or scaling.min_replicas,
+        spot_share=rules.spot or 0.0,
+        provider=rules.cloud,
     )
 
 
-def _until(stated: PlanRules) -> date | None:
+def _until(rules: PlanRules) -> date | None:
     """The day on which the growth ends: as stated, or the stated months after the first."""
-    if stated.until is not None or stated.months is None:
-        return stated.until
-    return growth.months_later(stated.start or date.today(), stated.months)
+    if rules.until is not None or rules.months is None:
+        return rules.until
+    return growth.months_later(rules.start or date.today(), rules.months)
 
 
-def _node_availability(stated: PlanRules) -> float | None:
+def _node_availability(rules: PlanRules) -> float | None:
     """The availability of a node: from MTBF and MTTR, else as stated; None without either."""
-    if stated.mtbf is not None and stated.mttr is not None:
-        return of_times(stated.mtbf, stated.mttr)
-    return stated.node_availability
+    if rules.mtbf is not None and rules.mttr is not None:
+        return of_times(rules.mtbf, rules.mttr)
+    return rules.node_availability
 
 
 def of_times(mtbf_hours: float, mttr_hours: float) -> float:
@@ -108,31 +108,31 @@ def of_times(mtbf_hours: float, mttr_hours: float) -> float:
     return mtbf_hours / (mtbf_hours + mttr_hours)
 
 
-def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
+def contradictions(rules: PlanRules) -> Iterator[tuple[str, Fault]]:
     """Yield the name of a rule and its fault for each contradiction."""
-    times = (stated.mtbf, stated.mttr)
+    times = (rules.mtbf, rules.mttr)
     if times.count(None) == 1:
-        name = "mtbf" if stated.mtbf is not None else "mttr"
+        name = "mtbf" if rules.mtbf is not None else "mttr"
         yield name, Fault("one of the two is missing", None, None, "--mtbf, --mttr", "both, or --node-availability")
-    if stated.node_availability is not None and times != (None, None):
+    if rules.node_availability is not None and times != (None, None):
         message = "says what --mtbf and --mttr say"
         yield "node_availability", Fault(message, field="--node-availability", allowed="one of them")
-    if stated.availability is not None and _node_availability(stated) is None and times.count(None) != 1:
+    if rules.availability is not None and _node_availability(rules) is None and times.count(None) != 1:
         allowed = "with --node-availability, or --mtbf and --mttr"
         yield "availability", Fault("nothing says how often a node is up", None, None, "--availability", allowed)
-    if stated.failures is not None and stated.availability is None:
+    if rules.failures is not None and rules.availability is None:
         needed = "with --availability 99.9%, and --node-availability 99% or --mtbf 1y --mttr 12h"
         yield "failures", Fault("has no meaning without --availability", field="--failures", allowed=needed)
-    if stated.growth is None:
+    if rules.growth is None:
         flags = {"until": "--until", "months": "--months", "start": "--from", "lead_time": "--lead-time"}
         for name, flag in flags.items():
-            if getattr(stated, name) is not None:
+            if getattr(rules, name) is not None:
                 yield name, Fault("has no meaning without growth", field=flag, allowed="with --growth")
-    elif stated.until is not None and stated.months is not None:
+    elif rules.until is not None and rules.months is not None:
         yield "months", Fault("says when the growth ends, as --until does", field="--months", allowed="one of them")
-    elif (until := _until(stated)) is not None:
-        name = "until" if stated.months is None else "months"
-        for fault in _of_until(until, stated.start or date.today(), stated.growth, f"--{name}"):
+    elif (until := _until(rules)) is not None:
+        name = "until" if rules.months is None else "months"
+        for fault in _of_until(until, rules.start or date.today(), rules.growth, f"--{name}"):
             yield name, fault
 
 

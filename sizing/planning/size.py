@@ -146,14 +146,14 @@ def size_of(need: Need, rules: ProvisionRules) -> Size:
 def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
     """The order of preference among sizes including reserves: many small replicas need a smaller reserve."""
 
-    def order(found: Answer, question: Question) -> tuple[float, ...]:
-        first, *others = preference(found, question)
+    def order(answer: Answer, question: Question) -> tuple[float, ...]:
+        first, *others = preference(answer, question)
         if question.target.amount is None:
             return (first, *others)
         try:
-            gpus = float(size_of(need_of(found, question), rules).gpus)
+            gpus = float(size_of(need_of(answer, question), rules).gpus)
         except UnreachableError:
             gpus = math.inf
-        return (first * gpus / found.gpus, gpus, first, *others)
+        return (first * gpus / answer.gpus, gpus, first, *others)
 
     return order

@@ -138,28 +138,28 @@ def _shares_of_pools(best: Answer) -> ByLoad:
     return ByLoad(costs[0] / sum(costs), costs[0] / sum(costs))
 
 
-def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
+def load_of(demanded: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
     """The yearly load of a demand with rates; without a demand, `capacity_per_s`, the capacity of the sized replicas."""
-    if found is None:
+    if demanded is None:
         return YearLoad("as_sized", capacity_per_s, 1.0)
-    assert found.busy_per_s is not None and found.peak_per_s is not None
-    kind: LoadKind = "stated_demand" if found.mean_per_s is None else "mean_load"
-    per_s = found.busy_per_s if found.mean_per_s is None else found.mean_per_s
-    rates = found.by_hour_per_s()
+    assert demanded.busy_per_s is not None and demanded.peak_per_s is not None
+    kind: LoadKind = "stated_demand" if demanded.mean_per_s is None else "mean_load"
+    per_s = demanded.busy_per_s if demanded.mean_per_s is None else demanded.mean_per_s
+    rates = demanded.by_hour_per_s()
     hours = tuple(rate / max(rates) for rate in rates)
-    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found))
+    return YearLoad(kind, per_s, max(1.0, demanded.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(demanded))
 
 
-def _hours_said(found: Demanded) -> str:
+def _hours_said(demanded: Demanded) -> str:
     """Write which hourly profile the replicas follow."""
-    if found.kind == BATCH:
-        rest = ", no replica runs in the others" if found.habits.active_hours < HOURS_OF_DAY else ""
-        return f"the batch takes {found.habits.active_hours:.3g} hours of a day{rest}"
-    if found.shape is not None:
-        return f"by the profile {found.shape.name}"
-    active = math.ceil(found.habits.active_hours)
+    if demanded.kind == BATCH:
+        rest = ", no replica runs in the others" if demanded.habits.active_hours < HOURS_OF_DAY else ""
+        return f"the batch takes {demanded.habits.active_hours:.3g} hours of a day{rest}"
+    if demanded.shape is not None:
+        return f"by the profile {demanded.shape.name}"
+    active = math.ceil(demanded.habits.active_hours)
     idle = f", 1 replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
-    return f"assumed: {found.habits.peak_hours} of {active} active hours at the peak, the rest even{idle}"
+    return f"assumed: {demanded.habits.peak_hours} of {active} active hours at the peak, the rest even{idle}"
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:

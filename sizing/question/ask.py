@@ -453,17 +453,17 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 
-def speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
+def speculation(speculative: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
     """Speculative decoding as asked, with the published figures of its method and its draft model.
 
     Raises InputError for an unknown method or draft model, and for a draft that cannot be of this model.
     """
-    method = facts.method(asked.method)
-    drafting = None if asked.model is None else _draft_model(asked.model)
+    method = facts.method(speculative.method)
+    drafting = None if speculative.model is None else _draft_model(speculative.model)
     if drafting is None and method.head is None and not method.free:
         form = "draft:MODEL[:TOKENS][@ACCEPTANCE]"
         raise InputError("a draft model needs its name", field="optimisations.speculative", allowed=form)
-    return drafts.speculation(asked, method, model, drafting, models.with_modules)
+    return drafts.speculation(speculative, method, model, drafting, models.with_modules)
 
 
 def _draft_model(name: str) -> Model:

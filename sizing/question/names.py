@@ -140,9 +140,9 @@ class Names(NamedTuple):
         """The GPU types that the stated provider does not offer."""
         return tuple(found.spec.name for found in self.gpus.value if not self.price.value.offers(found))
 
-    def priced(self, found: Found[Gpu]) -> GpuType:
+    def priced(self, gpu: Found[Gpu]) -> GpuType:
         """A GPU type with its planning price."""
-        return self.price.value.priced(found)
+        return self.price.value.priced(gpu)
 
     @property
     def gpus_matched(self) -> dict[str, str]:
@@ -216,15 +216,15 @@ def look_up(
     )
 
 
-def _check_longest(found: Found[Workload] | None, given: Mapping[str, Any]) -> None:
+def _check_longest(workload: Found[Workload] | None, given: Mapping[str, Any]) -> None:
     """Raise InputError for a stated length above the longest that the workload states."""
-    if found is None:
+    if workload is None:
         return
     faults = []
     for name in ("isl", "osl"):
-        stated, longest = given.get(f"tokens.{name}"), getattr(found.spec.tokens, f"{name}_max")
+        stated, longest = given.get(f"tokens.{name}"), getattr(workload.spec.tokens, f"{name}_max")
         if isinstance(stated, int) and longest is not None and f"tokens.{name}_max" not in given and stated > longest:
-            what = f"{stated:,} is above the longest of the workload {found.id}, {longest:,} tokens ({name}_max)"
+            what = f"{stated:,} is above the longest of the workload {workload.id}, {longest:,} tokens ({name}_max)"
             faults.append(Fault(what, field=f"--{name}", remedy=f"add --{name}-max"))
     raise_any(faults)
 
@@ -233,20 +233,20 @@ OF_MODEL = ("precision", "kv_precision", "optimisations.speculative", "optimisat
 
 
 def _without_other_model(
-    found: Part[Found[Workload] | None], given: Mapping[str, Any], catalog: Catalog
+    workload: Part[Found[Workload] | None], given: Mapping[str, Any], catalog: Catalog
 ) -> tuple[tuple[str, ...], Part[Found[Workload] | None]]:
     """A workload without what it states of its model where `given` names another model, and what that was.
 
     A format, a draft and pruned weights are of a checkpoint, so another checkpoint is served as if it were asked for alone.
     """
-    file = None if found.faults else found.value
+    file = None if workload.faults else workload.value
     if file is None or given.get("model") is None:
-        return (), found
+        return (), workload
     try:
         asked = catalog.model(str(given["model"]))
         same = asked.id == catalog.model(file.spec.model).id
     except InputError:  # reported where the model is looked up
-        return (), found
+        return (), workload
     fields = (
         [] if same else [field for field in OF_MODEL if not any(f"{name}.".startswith(f"{field}.") for name in given)]
     )
@@ -257,7 +257,7 @@ def _without_other_model(
     spared = "".join(f"; --precision {value} may save GPUs" for value in narrow)
     return (f"{told} of {file.id}, stated for {file.spec.model}{spared}",) if left else (), Part(
         lambda: replace(file, spec=spec)
-    ) if left else found
+    ) if left else workload
 
 
 def _of(field: str, value: Any) -> str:
@@ -269,7 +269,7 @@ def _of(field: str, value: Any) -> str:
 def _engine(
     catalog: Catalog,
     given: Mapping[str, Any],
-    found: Part[Found[Workload] | None],
+    workload: Part[Found[Workload] | None],
     found_gpus: Part[tuple[Found[Gpu], ...]],
 ) -> tuple[Engine, str]:
     """The stated engine, else the engine of a profile's own runs, else the default.
@@ -278,8 +278,8 @@ def _engine(
     """
     types = () if found_gpus.faults else found_gpus.value
     own = [(one.spec.name, one.spec.own_runs) for one in types if one.spec.own_runs is not None]
-    name = _stated(given, found, "serving.engine", Serving.model_fields["engine"].default)
-    says = found.value is not None and "engine" in found.value.spec.serving.model_fields_set
+    name = _stated(given, workload, "serving.engine", Serving.model_fields["engine"].default)
+    says = workload.value is not None and "engine" in workload.value.spec.serving.model_fields_set
     if own and "serving.engine" not in given and not says:
         name = f"{own[0][1].engine}:{own[0][1].engine_version}"
     if own and profiles.load_engine(name) == (
@@ -296,19 +296,21 @@ def _engine(
     return chosen
 
 
-def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field: str, default: Any = None) -> Any:
+def _stated(given: Mapping[str, Any], workload: Part[Found[Workload] | None], field: str, default: Any = None) -> Any:
     """The value of a field: the option's, else the workload's, else `default`."""
     if field in given:
         return given[field]
-    value: Any = found.value.spec if found.value is not None else None
+    value: Any = workload.value.spec if workload.value is not None else None
     for step in field.split("."):
         value = getattr(value, step, None)
     return default if value is None else value
 
 
-def _give_users_think_time(given: dict[str, Any], flags: dict[str, str], found: Part[Found[Workload] | None]) -> None:
+def _give_users_think_time(
+    given: dict[str, Any], flags: dict[str, str], workload: Part[Found[Workload] | None]
+) -> None:
     """Apply a stated think time to a workload's users, and only to them where no conversation has turns."""
-    spec = None if found.faults or found.value is None else found.value.spec
+    spec = None if workload.faults or workload.value is None else workload.value.spec
     if spec is None or spec.demand is None or spec.demand.concurrent_users is None or "demand" in given:
         return
     if (thinks := given.get(THINK_TIME)) is not None:
@@ -317,15 +319,15 @@ def _give_users_think_time(given: dict[str, Any], flags: dict[str, str], found: 
             del given[THINK_TIME]
 
 
-def served_as(found: FoundModel, task: str | None) -> FoundModel:
+def served_as(found_model: FoundModel, task: str | None) -> FoundModel:
     """The model as the task runs it: without an output head for a pooling task.
 
     Raises InputError for an encoder in a generating task.
     """
-    if found.spec.encoder and task is not None and not is_pooled(task):
-        what = f"{found.spec.name} is an encoder: it generates nothing"
+    if found_model.spec.encoder and task is not None and not is_pooled(task):
+        what = f"{found_model.spec.name} is an encoder: it generates nothing"
         raise InputError(what, allowed="--task embed, classify or score")
-    return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
+    return replace(found_model, spec=replace(found_model.spec, pooled=True)) if is_pooled(task) else found_model
 
 
 def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
@@ -363,10 +365,10 @@ def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: 
     return _distinct(found) if len(found) > 1 else tuple(found or map(catalog.gpu, only(Defaults).gpus_compared))
 
 
-def _distinct(found: Sequence[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
+def _distinct(gpus: Sequence[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
     """Each profile once. A file with the same stem as an earlier one is identified by its path."""
     distinct: dict[str, Found[Gpu]] = {}
-    for profile in {resolved(profile.path): profile for profile in found}.values():
+    for profile in {resolved(profile.path): profile for profile in gpus}.values():
         unique = profile if profile.id not in distinct else replace(profile, id=str(profile.path))
         distinct[unique.id] = unique
     return tuple(distinct.values())

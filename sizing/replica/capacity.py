@@ -84,13 +84,13 @@ class Exceeded(NamedTuple):
     limit_s: float
 
 
-def solo_over(found: Sequence[Timed], limits: Limits) -> list[Exceeded | None]:
+def solo_over(timed: Sequence[Timed], limits: Limits) -> list[Exceeded | None]:
     """For each layout the limit that a lone request exceeds by the largest factor, or None."""
     asked = limits.stated
     if not asked:
-        return [None] * len(found)
+        return [None] * len(timed)
     over = []
-    for ttft_s, itl_s, e2e_s in _together(found, lambda some, rows: _alone_s(*_stacked(some)), FEW_LOADS):
+    for ttft_s, itl_s, e2e_s in _together(timed, lambda some, rows: _alone_s(*_stacked(some)), FEW_LOADS):
         alone = {"ttft": ttft_s, "itl": itl_s, "e2e": e2e_s}
         missed = [Exceeded(name, alone[name], limit.seconds) for name, limit in asked.items()]
         worst = max(missed, key=lambda entry: entry.value_s / entry.limit_s)
@@ -356,19 +356,19 @@ def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list
 
 
 def _loads_at(
-    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = timing.requests_per_s
+    timed: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = timing.requests_per_s
 ) -> Array:
     """Solve for the loads at which `measure` equals `wanted`, by narrowing a bracket.
 
     `measure` is throughput or another quantity that grows with the load.
     """
-    stacked = _stacked(found)
+    stacked = _stacked(timed)
     lightest = LIGHTEST_LOAD**2 * heaviest
     least = measure(*stacked, lightest[:, np.newaxis])[:, 0]
     # at so light a load the measure is proportional to the load
     lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * wanted / least)
     grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
-    exact, rows = heaviest, np.arange(len(found))[:, np.newaxis]
+    exact, rows = heaviest, np.arange(len(timed))[:, np.newaxis]
     for _ in range(SOLVING_ROUNDS):
         coarse = grid[:, ::COARSE]
         _, above = _bracket(measure(*stacked, coarse), wanted)
@@ -389,9 +389,9 @@ def _bracket(reached: Array, wanted: Array) -> tuple[Array, NDArray[np.intp]]:
     return np.take_along_axis(reached, np.stack((above - 1, above), axis=-1), axis=1), above
 
 
-def _points(found: Sequence[Timed], decoding: Array) -> list[Point]:
+def _points(timed: Sequence[Timed], decoding: Array) -> list[Point]:
     """The operating point of each layout at its own load."""
-    return batching.open_loop(*_stacked(found), decoding[:, np.newaxis]).firsts
+    return batching.open_loop(*_stacked(timed), decoding[:, np.newaxis]).firsts
 
 
 # --- layouts stacked ------------------------------------------------------------------------------------------------

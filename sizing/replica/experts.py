@@ -81,15 +81,15 @@ def most_liked(routed: Routed) -> Routed:
     return replace(routed, pairs=np.minimum(busiest, mean * routed.ranks))
 
 
-def _tiles(of: ExpertLoad, rows: int) -> Array:
+def _tiles(load: ExpertLoad, rows: int) -> Array:
     """Tiles of `rows` rows for the pairs of the rank.
 
     Each expert hit takes at least one tile, and on average half a tile more than its pairs fill.
     """
-    filled = of.pairs_each / rows + 1 / 2
+    filled = load.pairs_each / rows + 1 / 2
     # Smooths the bend between an expert that fills less than a tile and one that fills many.
     eighth = np.square(np.square(np.square(filled)))
-    found: Array = np.sum(of.experts_hit * np.sqrt(np.sqrt(np.sqrt(1 + eighth))), axis=0)
+    found: Array = np.sum(load.experts_hit * np.sqrt(np.sqrt(np.sqrt(1 + eighth))), axis=0)
     return found
 
 
@@ -129,11 +129,11 @@ def seconds(
     return corrected
 
 
-def _rows(rule: str, more: float, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
+def _rows(rule: str, more: float, routed: Routed, load: ExpertLoad, tokens: Numeric) -> Numeric:
     """Rows computed: whole tiles, each with `more` rows of extra work, cut by the kernel's rule."""
 
     def computed(sizes: Sequence[int]) -> list[Array]:
-        return [_tiles(of, rows) * (rows + more) for rows in sizes]
+        return [_tiles(load, rows) * (rows + more) for rows in sizes]
 
     if rule == "best":
         least: Array = np.min(computed(TILES), axis=0)
@@ -154,17 +154,17 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
     return blended
 
 
-def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
+def _correction(kernel: ExpertKernel, routed: Routed, load: ExpertLoad, tokens: Numeric) -> Numeric:
     """Logarithm of measured time over the formula's time."""
     if not kernel.corrections.size:
         return 0.0
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
     along_tokens = hats(knots.tokens, tokens)
-    along_bytes = hats(knots.megabytes, np.maximum(of.hit, SMALLEST) * weights)
-    along_skew = hats(knots.unevenness, np.maximum(of.busiest * of.hit / routed.pairs, 1.0))
-    along_fan = hats(knots.fan_out, np.full(np.shape(of.hit), float(routed.experts_per_token)))
-    along_pairs = hats(knots.pairs, routed.pairs / of.hit)
+    along_bytes = hats(knots.megabytes, np.maximum(load.hit, SMALLEST) * weights)
+    along_skew = hats(knots.unevenness, np.maximum(load.busiest * load.hit / routed.pairs, 1.0))
+    along_fan = hats(knots.fan_out, np.full(np.shape(load.hit), float(routed.experts_per_token)))
+    along_pairs = hats(knots.pairs, routed.pairs / load.hit)
     found: Numeric = 0.0
     grid, start = kernel.corrections, 0
     axes = (

@@ -175,10 +175,10 @@ class Kernels:
         gap_s = self.settings.host.per_kernel_us * MICRO
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
-    def choices(self, found: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
+    def choices(self, operations: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
         """The rows that time the operations, by operation and the precision that was asked for."""
         fresh = replace(self)
-        for operation in found:
+        for operation in operations:
             fresh.seconds(operation)
         return fresh._rows.choices()
 

@@ -297,9 +297,9 @@ def bound(compute_s: float, memory_s: float, seconds: float) -> str:
     return "compute" if compute_s > memory_s else "memory"
 
 
-def gpu_seconds(found: Iterable[Operation], kernels: Kernels) -> Numeric:
+def gpu_seconds(operations: Iterable[Operation], kernels: Kernels) -> Numeric:
     """Total GPU seconds of operations; an array where the operations carry arrays."""
     total: Numeric = 0.0
-    for operation in found:
+    for operation in operations:
         total = total + operation.count * kernels.seconds(operation)
     return total

@@ -97,10 +97,10 @@ def _last_wave(waves: Numeric, counted: float) -> Numeric:
     return more
 
 
-def _kept_clock(of: Surface, flops: Numeric, chip: Chip) -> Numeric:
+def _kept_clock(surface: Surface, flops: Numeric, chip: Chip) -> Numeric:
     """Share of the clock that a product keeps; long products keep less."""
     long = np.log10(np.maximum(np.asarray(flops) / chip.flops_per_us / SHORT_US, 1.0))
-    return 1 / (1 + of.constants["thr"] * long)
+    return 1 / (1 + surface.constants["thr"] * long)
 
 
 def sustained_us(compute_us: Numeric, rate: float) -> Numeric:
@@ -114,18 +114,18 @@ def sustained_us(compute_us: Numeric, rate: float) -> Numeric:
     return taken
 
 
-def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | None = None) -> Numeric:
+def product_us(surface: Surface, chip: Chip, product: Product, *, bare: Surface | None = None) -> Numeric:
     """Microseconds of a dense product, including the kernel that quantises its inputs.
 
     If another kernel quantises them on its way, launch and time per input are taken from `bare`, the 16-bit product.
     """
-    c, forms = of.constants, only(MeasuredKernels).forms
+    c, forms = surface.constants, only(MeasuredKernels).forms
     rows, outputs, inputs, moved = product
     m = np.maximum(np.asarray(rows, dtype=float), LEAST)
     padded = np.maximum(m, FEWEST_ROWS) + c["a"] * TILE / 2 * np.clip(m / TILE - 1, 0, 1)  # half a tile on average
     flops = 2 * padded * outputs * inputs
     waves = np.maximum(m / TILE, 1.0) * np.maximum(outputs / TILE, 1.0) / chip.multiprocessors
-    clock = np.minimum(_kept_clock(of, flops, chip) * chip.clock, 1.0)
+    clock = np.minimum(_kept_clock(surface, flops, chip) * chip.clock, 1.0)
     compute_us = flops / (chip.flops_per_us * c["ec"] * clock) * _last_wave(waves, c["a"])
     sustained = min(chip.sustained * chip.clock, 1.0)
     compute_us = sustained_us(compute_us * (1 + c["r"] / np.maximum(waves, 0.05)), sustained)
@@ -139,15 +139,15 @@ def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | Non
     at = forms.products
     fading = _fading(forms, m, at.most_rows) * _fading(forms, max(outputs, inputs), at.most_width)
     along = [hats(at.widths, width) for width in (outputs, inputs)]
-    grid = of.corrections.reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
+    grid = surface.corrections.reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
     corrected: Array = us * np.exp(fading * (hats(at.rows, m) @ grid))
     return corrected
 
 
-def decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
+def decode_us(surface: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
     """Microseconds of one layer's decode attention with a cold GPU cache; linear between stated contexts."""
     return between_contexts(
-        work.context_tokens, work.window, lambda context: _decode_us(of, chip, work, cached_bytes, context)
+        work.context_tokens, work.window, lambda context: _decode_us(surface, chip, work, cached_bytes, context)
     )
 
 
@@ -170,12 +170,12 @@ def between_contexts(context: Numeric, window: int, at: Callable[[Numeric], Nume
     return between
 
 
-def _decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float, context: Numeric) -> Numeric:
-    c, size = of.constants, work.head_dim / TILE
+def _decode_us(surface: Surface, chip: Chip, work: Work, cached_bytes: float, context: Numeric) -> Numeric:
+    c, size = surface.constants, work.head_dim / TILE
     heads, kv_heads = float(work.q_heads * work.queries), float(max(work.kv_heads, 1))
     group = heads / kv_heads
     batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
-    unsplit = "fa2" in of.kernel and (work.window > 0 or group <= 1)  # neither packs a group nor splits a context
+    unsplit = "fa2" in surface.kernel and (work.window > 0 or group <= 1)  # neither packs a group nor splits a context
     blocks = batch * (heads if unsplit else kv_heads)
     fewest = np.maximum(np.minimum(c["smax"], context / 64), 1.0)
     split = np.ones_like(blocks * context) if unsplit else np.clip(chip.multiprocessors / blocks, 1.0, fewest)
@@ -189,18 +189,18 @@ def _decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float, context
     memory_us = moved / (chip.bytes_per_us * c["e"] * (1 + (c["eh"] - 1) * np.log2(size)))
     us = c["t0"] + softly_largest(c["p"], start_us, walk_us, memory_us) + c["red"] * np.log2(split)
     us = us + c["r1"] * (context > TILE + 2) + c["wx"] * (work.window > 0)
-    corrected: Array = us * np.exp(_decode_correction(of, work.head_dim, work.window > 0, blocks, context, group))
+    corrected: Array = us * np.exp(_decode_correction(surface, work.head_dim, work.window > 0, blocks, context, group))
     return corrected
 
 
 def _decode_correction(
-    of: Surface, head_size: int, windowed: bool, blocks: Numeric, context: Numeric, group: float
+    surface: Surface, head_size: int, windowed: bool, blocks: Numeric, context: Numeric, group: float
 ) -> Numeric:
-    at, sizes = only(MeasuredKernels).forms.decode, _of_size(of, head_size)
+    at, sizes = only(MeasuredKernels).forms.decode, _of_size(surface, head_size)
     few_tokens, few_heads = hats(at.few_tokens, context), hats(at.few_heads, blocks)
     groups, kinds = hats(at.group, group), np.array([float(windowed), float(not windowed)])
     return _sum_of_tables(
-        of.corrections,
+        surface.corrections,
         (hats(at.heads, blocks), hats(at.tokens, context)),
         (groups, few_tokens),
         (sizes, few_tokens),
@@ -209,20 +209,20 @@ def _decode_correction(
     )
 
 
-def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
+def prefill_us(surface: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
     """Microseconds of one layer's attention to prompts: causal within the new tokens, full over the tokens before them."""
-    c, size, windowed = of.constants, work.head_dim / TILE, work.window > 0
+    c, size, windowed = surface.constants, work.head_dim / TILE, work.window > 0
     heads, kv_heads = float(work.q_heads), float(max(work.kv_heads, 1))
     batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
     new = np.maximum(np.asarray(work.new_tokens, dtype=float), LEAST)
     prior = np.asarray(work.prompt_tokens, dtype=float) - new
-    packed = of.variant == "pack"
+    packed = surface.variant == "pack"
     each = kv_heads * np.maximum(new * heads / kv_heads / TILE, 1.0) if packed else heads * np.maximum(new / TILE, 1.0)
     tiles = batch * each
     keys = _keys(work, new, prior, c["ws"])
     in_tile = 4 * work.head_dim * TILE * keys
     flops = in_tile * tiles
-    share = c["ec"] * size ** (c["xh"] if work.head_dim <= TILE else -c["xh"] / 2) * _kept_clock(of, flops, chip)
+    share = c["ec"] * size ** (c["xh"] if work.head_dim <= TILE else -c["xh"] / 2) * _kept_clock(surface, flops, chip)
     compute_us = flops / (chip.flops_per_us * share)
     longest = in_tile if windowed else 4 * work.head_dim * TILE * (prior + new + TILE)  # the last tile sees all keys
     longest_us = c["al"] * longest / (chip.flops_per_us / chip.multiprocessors * share)
@@ -232,7 +232,7 @@ def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Nume
     us = c["t0"] + softly_largest(c["p"], compute_us, memory_us, waves_us) + c["lat"] * np.minimum(new, 1024.0)
     written = 2 * batch * new * work.head_dim * kv_heads * (SIXTEEN_BIT_BYTES + cached_bytes)
     us = us + c["wx"] * windowed + written / (chip.bytes_per_us * c["ekv"])
-    corrected: Array = us * np.exp(_prefill_correction(of, work, batch, new))
+    corrected: Array = us * np.exp(_prefill_correction(surface, work, batch, new))
     return corrected
 
 
@@ -249,13 +249,13 @@ def _keys(work: Work, new: Numeric, prior: Numeric, unmasked: float) -> Numeric:
     return found
 
 
-def _prefill_correction(of: Surface, work: Work, batch: Numeric, new: Numeric) -> Numeric:
-    at, sizes = only(MeasuredKernels).forms.prefill, _of_size(of, work.head_dim)
+def _prefill_correction(surface: Surface, work: Work, batch: Numeric, new: Numeric) -> Numeric:
+    at, sizes = only(MeasuredKernels).forms.prefill, _of_size(surface, work.head_dim)
     rows, few_tokens = batch * work.q_heads, hats(at.few_tokens, new)
     kinds = np.array([float(work.window > 0), float(work.window == 0)])
     group = work.q_heads / max(work.kv_heads, 1)
     return _sum_of_tables(
-        of.corrections,
+        surface.corrections,
         (hats(at.heads, rows), hats(at.tokens, new)),
         (hats(at.group, group), few_tokens),
         (sizes, few_tokens),
@@ -265,10 +265,10 @@ def _prefill_correction(of: Surface, work: Work, batch: Numeric, new: Numeric) -
     )
 
 
-def _of_size(of: Surface, head_size: int) -> Array:
+def _of_size(surface: Surface, head_size: int) -> Array:
     """One-hot vector of the measured head size nearest to `head_size`."""
-    nearest = np.argmin(np.abs(np.log2(np.asarray(of.head_sizes) / head_size)))
-    found: Array = np.eye(len(of.head_sizes))[nearest]
+    nearest = np.argmin(np.abs(np.log2(np.asarray(surface.head_sizes) / head_size)))
+    found: Array = np.eye(len(surface.head_sizes))[nearest]
     return found
 
 
@@ -335,9 +335,9 @@ INDEX_VALUES = 128
 TILES = ((16, ""), (32, "g32"), (64, "g64"))  # query heads of a tile
 
 
-def latent_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
+def latent_decode_us(surface: Surface, chip: Chip, work: Work) -> Numeric:
     """Microseconds of one layer's decode attention over latents, linear between stated contexts."""
-    c, batch, heads = of.constants, work.sequences, work.q_heads * work.queries
+    c, batch, heads = surface.constants, work.sequences, work.q_heads * work.queries
     tiled: float = next((c[name] if name else 1.0 for most, name in TILES if work.q_heads <= most), c["g128"])
     base = softly_largest(3, c["t0_us"], 0.4 * c["t0_us"] + batch * (c["cB_us"] + c["cBH_ns"] * NANO * heads))
 
@@ -351,9 +351,9 @@ def latent_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
     return base + between_contexts(work.context_tokens, 0, at)
 
 
-def latent_prefill_us(of: Surface, chip: Chip, work: Work) -> Numeric:
+def latent_prefill_us(surface: Surface, chip: Chip, work: Work) -> Numeric:
     """Microseconds of attention to prompts over latents that are expanded into heads."""
-    c, batch, heads = of.constants, work.sequences, work.q_heads
+    c, batch, heads = surface.constants, work.sequences, work.q_heads
     new = np.maximum(work.new_tokens, LEAST)
     each = batch * heads * NANO
     base = softly_largest(
@@ -363,9 +363,9 @@ def latent_prefill_us(of: Surface, chip: Chip, work: Work) -> Numeric:
     return base + softly_largest(3, compute_us, c["lat_us_ktok"] * work.prompt_tokens / KILO)
 
 
-def sparse_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
+def sparse_decode_us(surface: Surface, chip: Chip, work: Work) -> Numeric:
     """Microseconds of decode attention to each sequence's best latents, including the scores that select them."""
-    c, batch, heads = of.constants, work.sequences, work.q_heads * work.queries
+    c, batch, heads = surface.constants, work.sequences, work.q_heads * work.queries
     padded = np.maximum(heads, c["pad"])
 
     def at(context: Numeric) -> Numeric:
@@ -381,9 +381,9 @@ def sparse_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
     return base + between_contexts(work.context_tokens, 0, at)
 
 
-def sparse_prefill_us(of: Surface, chip: Chip, work: Work, index_flops_per_us: float) -> Numeric:
+def sparse_prefill_us(surface: Surface, chip: Chip, work: Work, index_flops_per_us: float) -> Numeric:
     """Microseconds of prefill attention to each token's best latents: scores, selection, absorbed attention, copies."""
-    c, batch, new = of.constants, work.sequences, np.maximum(work.new_tokens, LEAST)
+    c, batch, new = surface.constants, work.sequences, np.maximum(work.new_tokens, LEAST)
     prior = work.prompt_tokens - new
     late = np.clip(prior + new - work.chosen, 0.0, new)  # tokens with more before them than are chosen
     late_pairs = late * (prior + new - late / 2)
@@ -401,22 +401,22 @@ def sparse_prefill_us(of: Surface, chip: Chip, work: Work, index_flops_per_us: f
     return found
 
 
-def scan_us(of: Surface, chip: Chip, work: Work) -> Numeric:
+def scan_us(surface: Surface, chip: Chip, work: Work) -> Numeric:
     """Microseconds of a recurrent layer's scan over prompts: chunks of a sequence run in turn, its heads in parallel.
 
     Prompts of a step are counted one after another, because all callers add up the times of prompts. The real kernel runs
     some prompts in parallel while heads leave multiprocessors free.
     """
-    least_us = _scanned_us(of, chip, work, 0.0)
-    found: Numeric = least_us + work.sequences * (_scanned_us(of, chip, work, work.new_tokens) - least_us)
+    least_us = _scanned_us(surface, chip, work, 0.0)
+    found: Numeric = least_us + work.sequences * (_scanned_us(surface, chip, work, work.new_tokens) - least_us)
     return found
 
 
-def _scanned_us(of: Surface, chip: Chip, work: Work, tokens: Numeric) -> Numeric:
+def _scanned_us(surface: Surface, chip: Chip, work: Work, tokens: Numeric) -> Numeric:
     """Microseconds of the scan of one prompt."""
-    c, heads = of.constants, work.q_heads
+    c, heads = surface.constants, work.q_heads
     chunks = np.maximum(np.asarray(tokens) / CHUNK_TOKENS, 1.0)
-    if of.variant.endswith("flash"):
+    if surface.variant.endswith("flash"):
         waves = np.maximum(heads / chip.multiprocessors, 1.0)
         found: Array = (
             c["t0"] + waves * (c["c0"] + c["c1"] * chunks) + heads * (c["c2"] * CHUNK_TOKENS * chunks + c["cB"])
@@ -427,7 +427,7 @@ def _scanned_us(of: Surface, chip: Chip, work: Work, tokens: Numeric) -> Numeric
     return softly_largest(c["k2"], softly_largest(c["k1"], started, each_us), chunks * c["cs_us"] + started / 2)
 
 
-def state_us(of: Surface, chip: Chip, moved: Numeric) -> Numeric:
+def state_us(surface: Surface, chip: Chip, moved: Numeric) -> Numeric:
     """Microseconds of a recurrent layer's decode step, which reads and writes the state of each sequence."""
-    c = of.constants
+    c = surface.constants
     return softly_largest(3, c["t0"], 0.5 * c["t0"] + moved / (chip.bytes_per_us * c["e"]))

@@ -63,26 +63,26 @@ class CalibrationReport(NamedTuple):
 
 
 def record(
-    found: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[LeftOut]
+    profile: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[LeftOut]
 ) -> CalibrationReport:
     """The record of a calibration of `gpu`. `written` is the file of the profile; `unread` has skipped rows and reasons."""
-    own = found.own
+    own = profile.own
     known: dict[Factor, tuple[float | None, float | None]] = {one.factor: (one.low, one.high) for one in own.ranges}
 
     def factor(name: Factor) -> FittedFactor:
         low, high = known.get(name, (None, None))
-        told, far = name not in found.untold, name in found.far
+        told, far = name not in profile.untold, name in profile.far
         return FittedFactor(name, getattr(own, name), low, high, MEANINGS[name][1], told, far)
 
     return filled(
         CalibrationReport,
         own,
-        found,
+        profile,
         inputs=inputs,
         gpu=gpu,
         factors=tuple(map(factor, FACTORS)),
         bands={band.metric: ErrorBand(band.low, band.high, band.n) for band in own.bands},
-        aside=(*found.aside, *unread),
+        aside=(*profile.aside, *unread),
         written=written,
     )
 

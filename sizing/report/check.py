@@ -157,10 +157,10 @@ COMPARED = {
 }
 
 
-def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[FigureChange]:
+def _changes(records: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[FigureChange]:
     """Yield each figure of each deployment with its value in an earlier record, equal values included."""
     earlier = {each["name"]: each for each in baseline["deployments"]}
-    for each in found:
+    for each in records:
         before = earlier.pop(each.name, {})
         for name, words in COMPARED.items():
             old, new = before.get(name), getattr(each, name)
@@ -222,22 +222,22 @@ def sections(record: CheckReport) -> Iterator[Section]:
         yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")
 
 
-def _about(each: CheckedRecord) -> Iterator[Line]:
-    types = dict.fromkeys(pool.gpu for pool in each.pools)
+def _about(record: CheckedRecord) -> Iterator[Line]:
+    types = dict.fromkeys(pool.gpu for pool in record.pools)
     pools = " + ".join(
-        f"{pool.replicas} x {pool.layout} ({pool.role}{f', {pool.gpu}' * (len(types) > 1)})" for pool in each.pools
+        f"{pool.replicas} x {pool.layout} ({pool.role}{f', {pool.gpu}' * (len(types) > 1)})" for pool in record.pools
     )
-    layout = f"{plural(each.replicas, 'replica')} of {each.layout}" if len(each.pools) == 1 else pools
-    gpus = f"{each.gpus} {f'x {each.gpu}' if len(types) == 1 else 'GPUs'}: {layout}, {each.engine}"
-    gpus += f", {each.idle_gpus} of them idle" * (each.idle_gpus > 0)
-    least = "at least " * each.gpus_at_least
-    price = "" if each.usd_per_hour is None else f", {least}{money(each.usd_per_hour)}/h"
+    layout = f"{plural(record.replicas, 'replica')} of {record.layout}" if len(record.pools) == 1 else pools
+    gpus = f"{record.gpus} {f'x {record.gpu}' if len(types) == 1 else 'GPUs'}: {layout}, {record.engine}"
+    gpus += f", {record.idle_gpus} of them idle" * (record.idle_gpus > 0)
+    least = "at least " * record.gpus_at_least
+    price = "" if record.usd_per_hour is None else f", {least}{money(record.usd_per_hour)}/h"
     yield Line(f"{least}{gpus}{price}", "Runs")
-    yield Line(each.model, "Model")
-    if each.chance is not None:
-        yield Line(f"demand and limits are kept in {percent(each.chance)} of {each.chance_of}", "Chance")
-    elif each.why_no_chance is not None:
-        yield Line(f"not known: {each.why_no_chance}", "Chance")
+    yield Line(record.model, "Model")
+    if record.chance is not None:
+        yield Line(f"demand and limits are kept in {percent(record.chance)} of {record.chance_of}", "Chance")
+    elif record.why_no_chance is not None:
+        yield Line(f"not known: {record.why_no_chance}", "Chance")
 
 
 document = partial(Document, sections=sections, rows=rows)

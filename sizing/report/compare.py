@@ -360,7 +360,7 @@ def sections(record: Compare) -> Iterator[Section]:
     )
 
 
-def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
+def _table(record: Compare, candidates: Sequence[CompareCandidate]) -> Table:
     """The first candidates that serve the demand, and how many others do and do not."""
     task = record.inputs.task
     percentiles = tuple(quantities.limited_percentiles(record.inputs.limits))
@@ -377,18 +377,18 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     columns = tuple(c._replace(heading=f"mean {c.heading}") if c.key in twice else c for c in columns)
     if len({c.weight_precision for c in record.candidates}) > 1:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
-    fail = tuple(_unable(record, served))
+    fail = tuple(_unable(record, candidates))
     # What binds is left out where cells would fold over several lines beside it.
-    table = Table(columns, served, "/candidates", spare=(*SPARE, SCREEN[-1].heading))
-    if len(served) > MOST_SHOWN:
+    table = Table(columns, candidates, "/candidates", spare=(*SPARE, SCREEN[-1].heading))
+    if len(candidates) > MOST_SHOWN:
         return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
     return table._replace(screen_notes=(f"{'; '.join(fail)}: --verbose",) if fail else ())
 
 
-def _unable(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[str]:
+def _unable(record: Compare, candidates: Sequence[CompareCandidate]) -> Iterator[str]:
     """Yield how many candidates cannot serve the demand, and of how many no count is sure, so that they may serve it."""
     unsure = sum(each.limit == UNSURE for each in record.candidates)
-    if unable := len(record.candidates) - len(served) - unsure:
+    if unable := len(record.candidates) - len(candidates) - unsure:
         yield f"{plural(unable, 'candidate')} cannot serve this"
     if unsure:
         yield f"no count of {plural(unsure, 'candidate')} is sure: measure first"
@@ -431,21 +431,21 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield Line(f"{old.gpus} x {old.gpu} ({deployed}) serve at most {most} requests/s within the limits", "Replaced")
 
 
-def notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:
+def notes(record: Compare, candidates: Sequence[CompareCandidate]) -> Iterator[Line]:
     """Yield which candidates are less sure, and what is special about them."""
-    borrowed = dict.fromkeys(c.gpu for c in served if c.borrowed_kernels)
+    borrowed = dict.fromkeys(c.gpu for c in candidates if c.borrowed_kernels)
     if borrowed:
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     shared = {str(a.value) for a in record.assumptions if a.what == assumptions.PRECISION}
-    own = [note for note in dict.fromkeys(note for c in served for note in c.notes) if note not in shared]
+    own = [note for note in dict.fromkeys(note for c in candidates for note in c.notes) if note not in shared]
     yield from few("Precision", own, "note", 1)
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
 
 
-def raised(served: Iterable[CompareCandidate]) -> Iterator[Line]:
+def raised(candidates: Iterable[CompareCandidate]) -> Iterator[Line]:
     """Yield the candidates whose GPUs are more than predicted, as fewer than half of the runs like them keep the limits with these."""
-    for c in served:
+    for c in candidates:
         alone = None if c.evidence is None else c.evidence.gpus_as_predicted
         if alone is None or c.gpus is None:
             continue
@@ -455,11 +455,11 @@ def raised(served: Iterable[CompareCandidate]) -> Iterator[Line]:
         yield Line(f"{called(c)}: {plural(alone, 'GPU')} by the prediction alone{usd}; {why}", "Raised")
 
 
-def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
+def _prices(candidates: Sequence[CompareCandidate]) -> Iterator[Line]:
     """Yield the price of each GPU type, where several differ; a price that all share is among the assumptions."""
     each = {
         c.gpu_id: (money(c.usd_per_hour / c.gpus), f" ({c.price_providers})" if c.price_providers else "")
-        for c in served
+        for c in candidates
         if c.usd_per_hour is not None and c.gpus and c.gpu_id is not None
     }
     if len(set(each.values())) > 1:

@@ -213,11 +213,11 @@ def _split(bill: Bill) -> str:
     return said("split", bill, asked=bill.ways.split is not None, several=api > 1, **how)
 
 
-def _demand(found: Demanded | None) -> str | None:
+def _demand(demanded: Demanded | None) -> str | None:
     """The kind of rate that a demand states; None where it states none."""
-    if found is None or not found.steps:
+    if demanded is None or not demanded.steps:
         return None
-    first = found.steps[0]
+    first = demanded.steps[0]
     return f"{first.what} {number(first.requests_per_s)} requests/s, {first.how}"
 
 

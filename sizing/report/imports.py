@@ -57,12 +57,14 @@ def record(rows: Sequence[Mapping[str, Cell]], files: Sequence[str], logs: Seque
     return Imported(tuple(files), tuple(rows), tuple(map(_logged, logs)))
 
 
-def _logged(found: Logged) -> LoggedMemory:
-    stated = found.facts._asdict()
+def _logged(logged: Logged) -> LoggedMemory:
+    stated = logged.facts._asdict()
     file, engine = stated.pop("file"), stated.pop("engine")
-    use = found.predicted
+    use = logged.predicted
     predicted = None if use is None else {name: float(getattr(use, IN_PREDICTIONS.get(name, name))) for name in MEMORY}
-    return LoggedMemory(file, engine, {name: value or None for name, value in stated.items()}, predicted, found.why_not)
+    return LoggedMemory(
+        file, engine, {name: value or None for name, value in stated.items()}, predicted, logged.why_not
+    )
 
 
 def rows(record: Imported) -> Rows:
@@ -157,9 +159,9 @@ FACTS = (
 )
 
 
-def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
+def _logs(logged: Sequence[LoggedMemory]) -> Iterator[Section]:
     """Yield the memory in each log next to its prediction, and the settings in the log."""
-    for one in found:
+    for one in logged:
         said = {name: value for name in MEMORY if isinstance(value := one.facts.get(name), int | float)}
         rows = []
         for name, value in said.items():

@@ -69,12 +69,12 @@ class KnownReport(NamedTuple):
     schema: str = "llmsize.config_options/1"
 
 
-def record(known: Configuration) -> SettingsReport:
+def record(configuration: Configuration) -> SettingsReport:
     """The settings by option (the one in force first), and the places of settings files and own profiles."""
-    in_force = known.in_force
+    in_force = configuration.in_force
     rows = [
         SettingRow(each.option, _text(each.value), each.layer, each.place, in_force.get(each.option) is each)
-        for each in reversed(known.stated)
+        for each in reversed(configuration.stated)
     ]
     own = [
         OwnRow(shelf.label, path.stem, str(path))
@@ -96,9 +96,9 @@ def _files() -> tuple[FileRow, ...]:
     )
 
 
-def record_of_all(options: Iterable[Field], known: Configuration) -> KnownReport:
+def record_of_all(options: Iterable[Field], configuration: Configuration) -> KnownReport:
     """Every option that can be set."""
-    stated = {name: _text(setting.value) for name, setting in known.in_force.items()}
+    stated = {name: _text(setting.value) for name, setting in configuration.in_force.items()}
     rows = (KnownRow(each.name, PREFIX + each.name.upper(), stated.get(each.name), each.help) for each in options)
     return KnownReport(tuple(rows))
 

@@ -190,29 +190,29 @@ def _memory(scenario: Scenario) -> LayoutMemory:
     return memory if memory.reason is None else memory._replace(reason=f"the {pool} pool: {memory.reason}")
 
 
-def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
-    if served is None:
+def _run(policy: str, run: Run | None, scenario: Scenario) -> SimulatedRun:
+    if run is None:
         return SimulatedRun(policy)
     limits = limits_in_ms(scenario.limits)
-    tokens_per_s = 0.0 if scenario.resolved.question.service.model.pooled else served.output_tokens_per_s
+    tokens_per_s = 0.0 if scenario.resolved.question.service.model.pooled else run.output_tokens_per_s
     spreads = {
-        f"{name}_ms": Spread(**{statistic: value / MILLI for statistic, value in served.latencies_s[name].items()})
+        f"{name}_ms": Spread(**{statistic: value / MILLI for statistic, value in run.latencies_s[name].items()})
         for name in LATENCIES
     }
     return filled(
         SimulatedRun,
-        served,
+        run,
         policy=policy,
-        requests_per_s_per_gpu=served.requests_per_s / scenario.gpus,
+        requests_per_s_per_gpu=run.requests_per_s / scenario.gpus,
         output_tokens_per_s=tokens_per_s,
         output_tokens_per_s_per_gpu=tokens_per_s / scenario.gpus,
         **spreads,
-        queue=QueueFigures(served.queue_mean, served.queue_max, served.queue_end),
-        batch=Extent(served.batch_mean, served.batch_max),
-        kv_utilisation=Extent(served.cache_mean, served.cache_max),
-        goodput_requests_per_s=served.goodput_per_s if any(limits.values()) else None,
-        gpu_utilisation=served.busy,
-        wasted_slot_share=served.wasted,
+        queue=QueueFigures(run.queue_mean, run.queue_max, run.queue_end),
+        batch=Extent(run.batch_mean, run.batch_max),
+        kv_utilisation=Extent(run.cache_mean, run.cache_max),
+        goodput_requests_per_s=run.goodput_per_s if any(limits.values()) else None,
+        gpu_utilisation=run.busy,
+        wasted_slot_share=run.wasted,
         missed=tuple(name for name in LATENCIES if _misses(spreads[f"{name}_ms"], limits[f"{name}_ms"])),
     )
 

@@ -143,7 +143,7 @@ def _unserved(varied: dict[str, Any], limit: str, detail: str, named: Sequence[P
 
 
 def record(
-    found: Sequence[SweepRow],
+    rows: Sequence[SweepRow],
     varied: Mapping[str, tuple[Any, ...]],
     questions: Sequence[Question],
     *,
@@ -151,7 +151,7 @@ def record(
     shard: str | None = None,
 ) -> Sweep:
     """The record of all rows. `questions` are combinations in which each varied input differs in turn."""
-    feasible = sum(row.feasible for row in found)
+    feasible = sum(row.feasible for row in rows)
     rests_on = [tuple(assumptions.of_answer(None, question)) for question in questions]
     return Sweep(
         feasible=feasible > 0,
@@ -159,7 +159,7 @@ def record(
         varied=dict(varied),
         verified=verified,
         feasible_rows=feasible,
-        rows=tuple(map(flat, found)),
+        rows=tuple(map(flat, rows)),
         assumptions=tuple(assumptions.shared(rests_on)),
         shard=shard,
     )

@@ -172,13 +172,15 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
 
 
 def _combined(
-    of: Combination | None, base: Answer | None, question: Question, flags: Mapping[str, str]
+    combination: Combination | None, base: Answer | None, question: Question, flags: Mapping[str, str]
 ) -> Together | None:
     """A combination of options, compared with the answer without it; None where it has no option or no answer."""
-    found = None if of is None or not of.names else _summary(of.outcome, question)
-    if of is None or found is None:
+    found = None if combination is None or not combination.names else _summary(combination.outcome, question)
+    if combination is None or found is None:
         return None
-    return Together(of.names, _spelled(of.options, flags), found, None if base is None else base.gpus - found.gpus)
+    return Together(
+        combination.names, _spelled(combination.options, flags), found, None if base is None else base.gpus - found.gpus
+    )
 
 
 def _why_not(tried: Tried) -> str:
@@ -338,22 +340,22 @@ def _verdict(record: WhatIfReport) -> str:
     return f"{plural(base.gpus, 'GPU')} as it is; {fewer} changes that need what you did not state"
 
 
-def _together(found: Together) -> str:
-    return f"{' + '.join(found.names)}: {plural(found.answer.gpus, 'GPU')}"
+def _together(together: Together) -> str:
+    return f"{' + '.join(together.names)}: {plural(together.answer.gpus, 'GPU')}"
 
 
-def _changed(found: Together, base: AnswerSummary) -> str:
+def _changed(together: Together, base: AnswerSummary) -> str:
     """Write a combination and the GPUs with and without it. If their number is equal, write what they could serve."""
-    if found.gpus_saved:
-        return f"{_together(found)} instead of {base.gpus:,}"
+    if together.gpus_saved:
+        return f"{_together(together)} instead of {base.gpus:,}"
     count = "the GPU" if base.gpus == 1 else f"the {base.gpus:,} GPUs"
-    served = f"could serve {number(_most(found.answer))} instead of {number(_most(base))} requests/s"
-    return f"No GPU is saved; {count} {served} with {' + '.join(found.names)}"
+    served = f"could serve {number(_most(together.answer))} instead of {number(_most(base))} requests/s"
+    return f"No GPU is saved; {count} {served} with {' + '.join(together.names)}"
 
 
-def _most(found: AnswerSummary | OptionReport) -> float:
+def _most(answer: AnswerSummary | OptionReport) -> float:
     """The most requests/s that all GPUs of an answer serve within the limits."""
-    return found.max_requests_per_s_per_gpu * found.gpus
+    return answer.max_requests_per_s_per_gpu * answer.gpus
 
 
 def _conditions(record: WhatIfReport) -> str:
@@ -362,10 +364,10 @@ def _conditions(record: WhatIfReport) -> str:
     return _given([option for option in record.options if option.name in names])
 
 
-def _given(taken: Sequence[OptionReport]) -> str:
+def _given(options: Sequence[OptionReport]) -> str:
     """Write what options take for granted: assumed shares, and weights other than the model's."""
-    shares = ["the {} is {}".format(*option.assumes.rsplit(" ", 1)) for option in taken if option.assumes]
-    presumed = ", ".join(option.presumes for option in taken if option.presumes)
+    shares = ["the {} is {}".format(*option.assumes.rsplit(" ", 1)) for option in options if option.assumes]
+    presumed = ", ".join(option.presumes for option in options if option.presumes)
     given = [f"if {' and '.join(shares)}"] * bool(shares) + [f"with {presumed}"] * bool(presumed)
     return ", ".join(given)
 

@@ -366,12 +366,12 @@ def students(share: ArrayLike, freedom: int) -> NDArray[np.float64]:
     return np.asarray(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)), dtype=np.float64)
 
 
-def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> SimilarRuns | None:
+def _like_own(bands: Sequence[Band], names: Sequence[str], least: int) -> SimilarRuns | None:
     """Likely runs, at even quantiles of the errors of own runs; None if fewer than `least` runs were measured.
 
     A band spans the middle 8 in 10 of Student's t distribution. All times of a run are slow or fast together.
     """
-    of = {band.metric: band for band in own if band.n >= least}
+    of = {band.metric: band for band in bands if band.n >= least}
     if not of.keys() >= set(names):
         return None
     share = (np.arange(STEPS) + 0.5) / STEPS

@@ -43,11 +43,11 @@ class HostTime(Spec):
         shared = {"per_step_us": self.per_step_us / steps, "per_sequence_us": self.per_sequence_us / steps}
         return self.model_copy(update=shared)
 
-    def with_own(self, own: "OwnRuns | None") -> Self:
+    def with_own(self, runs: "OwnRuns | None") -> Self:
         """The same with what own runs of a GPU add."""
-        if own is None:
+        if runs is None:
             return self
-        step_us, sequence_us = self.own_step_us + own.step_us, self.own_sequence_us + own.sequence_us
+        step_us, sequence_us = self.own_step_us + runs.step_us, self.own_sequence_us + runs.sequence_us
         return self.model_copy(update={"own_step_us": step_us, "own_sequence_us": sequence_us})
 
 

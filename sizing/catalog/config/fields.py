@@ -428,13 +428,15 @@ def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
     return _filled(config, known if known is not None and known.refused else None, _stated(config), inside=True)
 
 
-def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[str], *, inside: bool) -> dict[str, Any]:
+def _filled(
+    config: Mapping[str, Any], family: Family | None, stated: frozenset[str], *, inside: bool
+) -> dict[str, Any]:
     """A config with its family's facts for unstated keys and, inside a wrapper, defaults for keys that it does not write."""
-    if known is None:
+    if family is None:
         return dict(config)
-    defaults = {key: value for key, value in known.defaults.items() if inside and not _is_written(key, config, stated)}
+    defaults = {key: value for key, value in family.defaults.items() if inside and not _is_written(key, config, stated)}
     written = stated.union(*(_stated(config[key]) for key in SECTIONS if isinstance(config.get(key), Mapping)))
-    facts = {key: value for key, value in known.facts.items() if written.isdisjoint(_synonyms(key))}
+    facts = {key: value for key, value in family.facts.items() if written.isdisjoint(_synonyms(key))}
     return {**config, **defaults, **facts}
 
 

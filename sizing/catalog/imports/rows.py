@@ -91,7 +91,7 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
     return RunSettings(**values, speculative=str(found.speculative or ""), prefix_hit=hit)
 
 
-def import_files(files: Sequence[str], said: RunSettings, seconds: float | None = None) -> Imports:
+def import_files(files: Sequence[str], settings: RunSettings, seconds: float | None = None) -> Imports:
     """The rows of result files, and the facts of start-up logs.
 
     Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes,
@@ -116,10 +116,10 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
         why = "has no meaning where files record their own durations"
         faults.append(Fault(why, field="--seconds", allowed="with scrapes of an engine's metrics"))
     for file, reading in readings:
-        good, wrong = rows(reading.runs, said, file, logs[0] if len(logs) == 1 else None)
+        good, wrong = rows(reading.runs, settings, file, logs[0] if len(logs) == 1 else None)
         found += good
         faults += (*reading.faults, *wrong)
-    apart = {log.file: _against_log(log, said) for log in logs}
+    apart = {log.file: _against_log(log, settings) for log in logs}
     if len(logs) > 1 or not any(reading.runs for _, reading in readings):  # else told of each run
         faults += chain.from_iterable(apart.values())
     return Imports(found, faults, tuple(log for log in logs if not apart[log.file]))
@@ -156,7 +156,7 @@ LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ
 
 
 def rows(
-    runs: Sequence[BenchmarkRun], stated: RunSettings, file: str, log: EngineFacts | None = None
+    runs: Sequence[BenchmarkRun], settings: RunSettings, file: str, log: EngineFacts | None = None
 ) -> tuple[list[Cells], list[Fault]]:
     """A row of values, by column, for each run of a file, and the faults of the runs without a row.
 
@@ -165,20 +165,20 @@ def rows(
     found: list[Cells] = []
     faults: list[Fault] = []
     for index, recorded in enumerate(runs):
-        run = recorded if stated.osl is None else recorded.forced_to(stated.osl)
+        run = recorded if settings.osl is None else recorded.forced_to(settings.osl)
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
-        cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
-        wrong = [*_against_record(run, stated, of_engine), *_against_ranks(run, cells)]
+        cells = _cells(run, settings, of_engine, f"{file}:{run.line or index}")
+        wrong = [*_against_record(run, settings, of_engine), *_against_ranks(run, cells)]
         needed = [*NEEDED, *(["n_gpus"] if run.one_replica else [])]
         if absent := [name for name in needed if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
             wrong.append(Fault(f"{run.tool} does not record {', '.join(absent)}", remedy=f"state {options}"))
         else:
             wrong += checked_cells(cells, file, run.line)
-        wrong += _not_usable(run, stated)
+        wrong += _not_usable(run, settings)
         if not wrong:
             made = row_of(cells)
-            wrong += contradictions(made, run.rate_per_s or stated.rate_per_s)
+            wrong += contradictions(made, run.rate_per_s or settings.rate_per_s)
             wrong += _against_duration(run)
             wrong += () if run.one_replica else _no_layout(made)
             if short := _idle(made):
@@ -199,12 +199,12 @@ def _idle(row: MeasuredRow) -> str:
     return f"{row.in_flight:,.3g} of {clients:,} clients were busy by Little's law, req_per_s x E2E"
 
 
-def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
+def _not_usable(run: BenchmarkRun, settings: RunSettings) -> Iterator[Fault]:
     """Yield a fault for each name of the file that no profile has, and for a run of which too many requests failed."""
     lookups = {"gpu": (profiles.load_gpu, "GPU"), "engine": (profiles.load_engine, "engine")}
     for name, (find, noun) in lookups.items():
         recorded = getattr(run, name)
-        if recorded and not getattr(stated, name):
+        if recorded and not getattr(settings, name):
             try:
                 find(recorded)
             except InputError as error:
@@ -278,22 +278,22 @@ def _never_reached(cap: int | None, run: BenchmarkRun) -> bool:
     return cap > only(Conventions).agreement.clients_over_in_flight[1] * run.req_per_s * run.e2e.mean * MILLI
 
 
-def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[Fault]:
+def _against_record(run: BenchmarkRun, settings: RunSettings, log: EngineFacts | None) -> Iterator[Fault]:
     """Yield a fault for each setting that the file, the engine's log and the user state differently."""
-    tellers: list[tuple[object, str]] = [(run, "the file records"), (stated, "")]
+    tellers: list[tuple[object, str]] = [(run, "the file records"), (settings, "")]
     if log is not None:
         tellers.insert(1, (log._replace(weight_precision=""), f"{log.file} says"))  # its words name families of formats
     yield from _apart(tellers)
     for name in LENGTHS:
-        recorded, said = getattr(run, name), getattr(stated, name)
+        recorded, said = getattr(run, name), getattr(settings, name)
         if recorded and said and abs(said / recorded - 1) > only(Conventions).agreement.tokenizer:
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}")
     sent = "" if not run.concurrency else f"{run.concurrency} requests in flight"
     sent = sent if not run.rate_per_s or math.isinf(run.rate_per_s) else f"{run.rate_per_s:g} requests/s"
-    if stated.rate_per_s and sent and stated.rate_per_s != run.rate_per_s:
-        yield Fault(f"the file records {sent}, --rps says {stated.rate_per_s:g}")
-    if stated.concurrency and sent and not run.concurrency:
-        yield Fault(f"the file records {sent}, --concurrency says {stated.concurrency}")
+    if settings.rate_per_s and sent and settings.rate_per_s != run.rate_per_s:
+        yield Fault(f"the file records {sent}, --rps says {settings.rate_per_s:g}")
+    if settings.concurrency and sent and not run.concurrency:
+        yield Fault(f"the file records {sent}, --concurrency says {settings.concurrency}")
 
 
 def _apart(tellers: Sequence[tuple[object, str]]) -> Iterator[Fault]:
@@ -306,10 +306,10 @@ def _apart(tellers: Sequence[tuple[object, str]]) -> Iterator[Fault]:
                 yield Fault(f"{who} {shown(told)}, {whom or f'{OPTIONS[name]} says'} {shown(said)}")
 
 
-def _against_log(log: EngineFacts, stated: RunSettings) -> list[Fault]:
+def _against_log(log: EngineFacts, settings: RunSettings) -> list[Fault]:
     """A fault for each setting that a log and the user state differently, and for a GPU that cannot hold what the log says."""
-    apart = list(_apart([(log._replace(weight_precision=""), "the engine says"), (stated, "")]))
-    held, gpu = (log.weights_gib or 0) + (log.kv_cache_gib or 0), _known_gpu(stated.gpu)
+    apart = list(_apart([(log._replace(weight_precision=""), "the engine says"), (settings, "")]))
+    held, gpu = (log.weights_gib or 0) + (log.kv_cache_gib or 0), _known_gpu(settings.gpu)
     if gpu and held > (most := profiles.load_gpu(gpu).spec.datasheet.memory.cuda_visible_gib):
         says = f"--gpu says {gpu}, which has {most:.1f} GiB"
         apart.append(Fault(f"weights and KV cache of a GPU take {held:.1f} GiB, {says}"))
@@ -342,10 +342,10 @@ COMPARED: dict[str, Callable[..., str]] = {
 }
 
 
-def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_: str) -> dict[str, str]:
+def _cells(run: BenchmarkRun, settings: RunSettings, log: EngineFacts | None, id_: str) -> dict[str, str]:
     """The cells of a row. A cell is empty if neither the file, the user nor the engine's log states its value."""
     values: dict[str, object] = {
-        name: next((known for of in (stated, run, log) if (known := getattr(of, name, None))), None)
+        name: next((known for of in (settings, run, log) if (known := getattr(of, name, None))), None)
         for name in (*(one.name for one in fields(RunSettings)), *LOGGED)
     }
     ranks = int(str(values["attention_dp"] or 1))
@@ -356,15 +356,15 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
         ranks = 1
     if log is not None and log.kv_cache_tokens:  # each rank of attention prints its own
         values["kv_cache_tokens"] = log.kv_cache_tokens * ranks
-    rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
-    concurrency = run.concurrency or stated.concurrency
+    rate_per_s = settings.rate_per_s if run.rate_per_s is None else run.rate_per_s
+    concurrency = run.concurrency or settings.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
     if values["mode"] == "open_loop" and _never_reached(concurrency, run):
         concurrency = None
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
     absent, failed = run.absent(), _failed(run)
     notes = [*run.notes, *([f"latencies that the file does not state: {absent}"] if absent else [])]
-    notes += [*([failed] if failed else []), *_unlike_plain(run, stated, log)]
+    notes += [*([failed] if failed else []), *_unlike_plain(run, settings, log)]
     notes += [UNVERSIONED] if values["engine"] and not values["engine_version"] else []
     if values["mode"] == "open_loop":
         notes += _sent(run, concurrency)
@@ -374,7 +374,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
     known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
-    if stated.model and run.model and stated.model not in (run.model, known and known.id):
+    if settings.model and run.model and settings.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
     values |= {"id": id_, "source": run.tool, "num_requests": run.requests, "notes": "; ".join(notes)}
     values |= {"req_per_s": run.req_per_s, "output_tok_per_s": run.output_tok_per_s}
@@ -388,9 +388,9 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     return {name: _written(values.get(name)) for name in HEAD}
 
 
-def _unlike_plain(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[str]:
+def _unlike_plain(run: BenchmarkRun, settings: RunSettings, log: EngineFacts | None) -> Iterator[str]:
     """Yield what tells the run from one without drafts and cached prefixes, in the form that predictions read."""
-    named = stated.speculative or run.speculative or (log.speculative if log else "")
+    named = settings.speculative or run.speculative or (log.speculative if log else "")
     tokens = run.drafted or (log.drafted if log else None)
     drafted = f"{tokens:g}" if tokens else ""
     if named or drafted or run.tokens_per_step:
@@ -398,7 +398,7 @@ def _unlike_plain(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | Non
         told = f"{named}:{drafted}" if named and drafted and ":" not in named else named or unnamed
         given = f", {run.tokens_per_step:.4g} tokens a step" if run.tokens_per_step and "@" not in told else ""
         yield f"speculative decoding: {told}{given}"
-    hit = run.prefix_hit if stated.prefix_hit is None else stated.prefix_hit
+    hit = run.prefix_hit if settings.prefix_hit is None else settings.prefix_hit
     if hit:
         yield f"prefix caching: {100 * hit:.3g}% of prompt tokens were found"
     elif hit is None and log is not None and log.prefix_caching and PREFIXES_KEPT not in run.notes:

@@ -168,21 +168,21 @@ def _between(before: Scrape, after: Scrape) -> Scrape:
     return after._replace(values=values, buckets=buckets)
 
 
-def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
-    e2e, ttft = _spread(found, "e2e"), _spread(found, "ttft")
-    requests = found.values.get(f"{METRICS['e2e'].paths[0]}_count") or found.first("requests")
+def _run(scrape: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
+    e2e, ttft = _spread(scrape, "e2e"), _spread(scrape, "ttft")
+    requests = scrape.values.get(f"{METRICS['e2e'].paths[0]}_count") or scrape.first("requests")
     if not requests:
         raise MalformedRunError(f"no request was served {when}")
-    tokens = (_tokens(found, kind) for kind in ("prompt", "generation"))
+    tokens = (_tokens(scrape, kind) for kind in ("prompt", "generation"))
     isl, osl = (None if total is None else total / requests for total in tokens)
-    per_s = _served_per_s(found, e2e.mean, requests, seconds)
-    notes = [f"a running service {when}, {requests:,.0f} requests", _as_taken(found)]
-    hits, queries = found.first("hits"), found.first("queries")
-    steps, drafted, accepted = map(found.first, ("drafts", "drafted", "accepted"))
-    if f"{METRICS['itl'].paths[0]}_count" not in found.values:
+    per_s = _served_per_s(scrape, e2e.mean, requests, seconds)
+    notes = [f"a running service {when}, {requests:,.0f} requests", _as_taken(scrape)]
+    hits, queries = scrape.first("hits"), scrape.first("queries")
+    steps, drafted, accepted = map(scrape.first, ("drafts", "drafted", "accepted"))
+    if f"{METRICS['itl'].paths[0]}_count" not in scrape.values:
         notes.append("ITL is the mean of all gaps between tokens, long answers count more")
-    taken = (found.first("running") or 0.0) + (found.first("waiting") or 0.0)
-    if seconds is not None and e2e.mean and found.first("running") is not None:
+    taken = (scrape.first("running") or 0.0) + (scrape.first("waiting") or 0.0)
+    if seconds is not None and e2e.mean and scrape.first("running") is not None:
         in_flight = per_s * e2e.mean * MILLI
         if in_flight > only(Conventions).agreement.clients_over_in_flight[1] * max(1.0, taken):
             as_taken = f"{taken:,.0f} as it was taken: look at --seconds"
@@ -190,18 +190,18 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     if seconds is None:
         notes.append("requests/s by Little's law, from requests in flight as it was taken")
     return BenchmarkRun(
-        f"{found.engine} metrics",
-        model=found.model,
-        engine=found.engine,
-        ranks=found.ranks,
+        f"{scrape.engine} metrics",
+        model=scrape.model,
+        engine=scrape.engine,
+        ranks=scrape.ranks,
         isl=isl,
         osl=osl,
         rate_per_s=per_s,
         prefix_hit=min(1.0, hits / queries) if hits and queries else None,
         drafted=round(drafted / steps) if drafted and steps else None,
-        tokens_per_step=1 + (accepted or 0.0) / steps if steps else found.first("per step"),
+        tokens_per_step=1 + (accepted or 0.0) / steps if steps else scrape.first("per step"),
         ttft=ttft,
-        itl=_spread(found, "itl"),
+        itl=_spread(scrape, "itl"),
         e2e=e2e,
         req_per_s=per_s,
         output_tok_per_s=None if osl is None else per_s * osl,
@@ -209,43 +209,43 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     )
 
 
-def _as_taken(found: Scrape) -> str:
+def _as_taken(scrape: Scrape) -> str:
     """The gauges of a scrape in words: requests that ran and waited, and the share of the cache in use."""
-    gauges = {state: found.first(state) for state in ("running", "waiting")}
+    gauges = {state: scrape.first(state) for state in ("running", "waiting")}
     known = [f"{value:,.0f} {state}" for state, value in gauges.items() if value is not None]
     absent = [state for state, value in gauges.items() if value is None]
-    cache = found.first("cache use")
+    cache = scrape.first("cache use")
     used = [f"{cache:.0%} of the cache in use"] if cache is not None and cache <= 1 else []
     unknown = [f"not known how many requests were {' and '.join(absent)}"] if absent else []
     taken = f"{' and '.join(known)} as it was taken" if known else ""
     return ", ".join(filter(None, (taken, *unknown, *used)))
 
 
-def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None) -> float:
+def _served_per_s(scrape: Scrape, e2e_ms: float | None, requests: float, seconds: float | None) -> float:
     """Requests/s over a known time, otherwise by Little's law from the requests in flight.
 
     Raises MalformedRunError if neither is known.
     """
     if seconds is not None:
         return requests / seconds
-    running, waiting = found.first("running"), found.first("waiting")
+    running, waiting = scrape.first("running"), scrape.first("waiting")
     if not running or waiting is None or not e2e_ms:
         raise MalformedRunError("does not say over which time it counts, nor what is in flight", TIMES)
     return (running + waiting) / (e2e_ms * MILLI)
 
 
-def _tokens(found: Scrape, kind: str) -> float | None:
+def _tokens(scrape: Scrape, kind: str) -> float | None:
     """Tokens of completed requests; if the engine does not count these, tokens of all requests."""
-    of_ended = found.values.get(f"request_{kind}_tokens_sum")
-    return of_ended if of_ended is not None else found.first(f"{kind} tokens")
+    of_ended = scrape.values.get(f"request_{kind}_tokens_sum")
+    return of_ended if of_ended is not None else scrape.first(f"{kind} tokens")
 
 
-def _spread(found: Scrape, metric: str) -> LatencyFigures:
+def _spread(scrape: Scrape, metric: str) -> LatencyFigures:
     """Mean and percentiles in ms of a histogram in seconds. Percentiles beyond its last bound are unknown."""
     for name in METRICS[metric].paths:
-        count, total = found.values.get(f"{name}_count"), found.values.get(f"{name}_sum")
+        count, total = scrape.values.get(f"{name}_count"), scrape.values.get(f"{name}_sum")
         if count and total is not None:
-            return LatencyFigures(total / count / MILLI, _percentiles(found.buckets.get(name, {})))
+            return LatencyFigures(total / count / MILLI, _percentiles(scrape.buckets.get(name, {})))
     return LatencyFigures()
 
 

@@ -266,12 +266,14 @@ def cached_tokens(prompt: int, hit: float) -> int:
     return min(math.floor(hit * prompt), prompt - 1)
 
 
-def cached(asked: Optimisations, conversation: Conversation | None = None, think_s: float | None = None) -> Cached:
+def cached(
+    optimisations: Optimisations, conversation: Conversation | None = None, think_s: float | None = None
+) -> Cached:
     """The part of a prompt that is not computed; nothing if nothing can be shared.
 
     `conversation` describes the conversations if prompts are turns, with `think_s` between them where no time is stated.
     """
-    prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
+    prefix, offload = optimisations.prefix or Prefix(hit=0.0), optimisations.kv_offload
     prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1
     grows = conversation is not None and (conversation.turns > 1 or conversation.shared > 0)
     think_s = think_s if prefix.think_time_s is None else prefix.think_time_s

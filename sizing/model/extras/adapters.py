@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from sizing.specs.facts import LoraFacts
 
 
-def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
+def adapters(lora: Lora, facts: LoraFacts, model: Model) -> Adapters:
     """The adapters on the GPU at once. Raises InputError if adapters of experts are asked for and the model has none."""
-    if asked.experts and not architecture.is_moe(model):
-        what, allowed = f"{model.name} has no routed experts to adapt", f"{asked.slots}x{asked.rank}"
+    if lora.experts and not architecture.is_moe(model):
+        what, allowed = f"{model.name} has no routed experts to adapt", f"{lora.slots}x{lora.rank}"
         raise InputError(what, field="optimisations.lora", allowed=allowed)
-    return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))
+    return Adapters(lora.slots, lora.rank, facts, bool(lora.experts))
 
 
 def _adapted(shard: Shard, adapters: Adapters, index: int) -> list[tuple[Matrix, float]]:

@@ -38,24 +38,24 @@ FIELD = "optimisations.speculative"
 
 
 def speculation(
-    asked: Speculative,
+    speculative: Speculative,
     method: Method,
     target: Model,
     drafting: Model | None,
     with_modules: Callable[[], Iterable[str]] = tuple,
 ) -> Speculation:
-    """Speculative decoding as `asked`, completed with the published values of `method`.
+    """Speculative decoding as `speculative`, completed with the published values of `method`.
 
     `with_modules` names models with multi-token prediction modules, for the error message about a model without them.
     Raises InputError if no acceptance is known, if the vocabulary of `drafting` differs, or if the checkpoint lacks modules
     that the method needs.
     """
-    acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
-    stated = asked.by_depth or (() if acceptance is None else (acceptance,))
-    tokens = asked.tokens or method.tokens
+    acceptance = method.acceptance if speculative.acceptance is None else speculative.acceptance
+    stated = speculative.by_depth or (() if acceptance is None else (acceptance,))
+    tokens = speculative.tokens or method.tokens
     if not stated:
         what = f"{method.title} has no published acceptance that holds for other texts"
-        allowed = f"{asked.method}:{tokens}@ACCEPTANCE, as measured on your own"
+        allowed = f"{speculative.method}:{tokens}@ACCEPTANCE, as measured on your own"
         raise InputError(what, field=FIELD, allowed=allowed)
     draft = None
     if drafting is not None:
@@ -64,7 +64,7 @@ def speculation(
         if method.head.of_checkpoint and not has_modules(target):
             raise InputError(_no_modules(method, target, with_modules()))
         draft = _drafting_head(method.head, target, tokens)
-    known = ("assumed", "as asked") if asked.states_acceptance else (method.evidence, method.source)
+    known = ("assumed", "as asked") if speculative.states_acceptance else (method.evidence, method.source)
     return Speculation(method.title, tokens, _of_each(stated, tokens), draft, *known, method.needs)
 
 
@@ -157,46 +157,46 @@ def _dense(kind: LayerKind, target: Model) -> DenseMlp:
 # --- on GPUs: kernels of the draft's own plan time it, so its operations are separate from the model's -----------------
 
 
-def body(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    """The first pass of a draft in a step, over the replica's `tokens` of the target's step; `own` is the draft's shard."""
-    joined = [] if draft.joined is None else [_product(draft.joined, own, tokens, 1)]
-    return (*joined, *_pass(draft, own, tokens))
+def body(draft: Draft, shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    """The first pass of a draft in a step, over the replica's `tokens` of the target's step; `shard` is the draft's shard."""
+    joined = [] if draft.joined is None else [_product(draft.joined, shard, tokens, 1)]
+    return (*joined, *_pass(draft, shard, tokens))
 
 
-def _pass(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    found = [] if draft.each is None else [_product(draft.each, own, tokens, 1)]
+def _pass(draft: Draft, shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    found = [] if draft.each is None else [_product(draft.each, shard, tokens, 1)]
     if draft.model is not None:
-        found += operations.split_body(own, tokens)
+        found += operations.split_body(shard, tokens)
     return _named(found)
 
 
-def further(draft: Draft, own: Shard, sequences: Numeric) -> tuple[Operation, ...]:
+def further(draft: Draft, shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
     """The draft's work per decoding sequence after its first pass: heads and further passes."""
-    found = [_product(head, own, sequences, head.copies) for head in draft.heads]
+    found = [_product(head, shard, sequences, head.copies) for head in draft.heads]
     if draft.model is not None:
-        found += [_times(o, draft.passes) for o in operations.head(own, sequences)]
-    passes = _pass(draft, own, sequences) if draft.passes > 1 else ()
+        found += [_times(o, draft.passes) for o in operations.head(shard, sequences)]
+    passes = _pass(draft, shard, sequences) if draft.passes > 1 else ()
     return (*_named(found), *(_times(o, draft.passes - 1) for o in passes))
 
 
-def decode_attention(draft: Draft, own: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
+def decode_attention(draft: Draft, shard: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
     """The decode attention of all passes of a draft."""
     if draft.model is None:
         return ()
-    return _named([_times(o, draft.passes) for o in operations.decode_attention(own, sequences, context_tokens)])
+    return _named([_times(o, draft.passes) for o in operations.decode_attention(shard, sequences, context_tokens)])
 
 
 def prefill_attention(
-    draft: Draft, own: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+    draft: Draft, shard: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> tuple[Operation, ...]:
     """The prefill attention of a draft, whose cache holds the prompt like the target's."""
     if draft.model is None:
         return ()
-    return _named(operations.prefill_attention(own, sequences, tokens, prior_tokens))
+    return _named(operations.prefill_attention(shard, sequences, tokens, prior_tokens))
 
 
-def _named(found: Iterable[Operation]) -> tuple[Operation, ...]:
-    return tuple(o if o.name.startswith("draft") else replace(o, name=f"draft_{o.name}") for o in found)
+def _named(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    return tuple(o if o.name.startswith("draft") else replace(o, name=f"draft_{o.name}") for o in operations)
 
 
 def _times(operation: Operation, times: float) -> Operation:
@@ -207,31 +207,31 @@ def _split(matrix: Matrix, tp: int) -> Matrix:
     return matrix._replace(outputs=matrix.outputs / tp)
 
 
-def _product(matrix: Matrix, own: Shard, tokens: Numeric, count: float) -> Operation:
-    return gemm(_split(matrix, own.layout.tp), tokens / own.layout.token_ranks, count, own.plan)
+def _product(matrix: Matrix, shard: Shard, tokens: Numeric, count: float) -> Operation:
+    return gemm(_split(matrix, shard.layout.tp), tokens / shard.layout.token_ranks, count, shard.plan)
 
 
 @lru_cache(maxsize=4096)
-def weight_bytes(draft: Draft, own: Shard) -> float:
+def weight_bytes(draft: Draft, shard: Shard) -> float:
     """Bytes of a draft's weights on one GPU, without an embedding or head that it shares with the target."""
-    matrices = [(_split(m, own.layout.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
+    matrices = [(_split(m, shard.layout.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
     if draft.model is not None:
-        for matrix, count in architecture.stage_matrices(own.model, architecture.whole(own.model), own.held):
+        for matrix, count in architecture.stage_matrices(shard.model, architecture.whole(shard.model), shard.held):
             shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
             if not (shared and draft.each is not None):  # a head reads the target's own embedding
                 matrices.append((matrix, count))
     return draft.modules * sum(
-        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * own.weight_bytes(matrix)
+        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * shard.weight_bytes(matrix)
         for matrix, count in matrices
     )
 
 
-def cache_bytes(draft: Draft, own: Shard) -> float:
+def cache_bytes(draft: Draft, shard: Shard) -> float:
     """Cache bytes that a draft keeps for one token on one GPU."""
     if draft.model is None:
         return 0.0
-    layers = architecture.whole(own.model).layers
-    return draft.modules * sum(count * own.cache(index).bytes_per_token for index, count in layers)
+    layers = architecture.whole(shard.model).layers
+    return draft.modules * sum(count * shard.cache(index).bytes_per_token for index, count in layers)
 
 
 def module_bytes(model: Model, plan: PrecisionPlan) -> float:

@@ -81,19 +81,19 @@ def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[
     return min(grids, key=order)
 
 
-def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
+def encoder(images: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
     """The image encoder: the model's own if its config says how images become tokens, else one from `assumed`."""
     vision = model.vision
     rule = None if vision is None or vision.field is None else rules[vision.field]
-    cut = None if vision is None or rule is None else _cut(asked, vision, rule)
+    cut = None if vision is None or rule is None else _cut(images, vision, rule)
     if vision is None or rule is None or cut is None:
         of = assumed
-        cut = merged(asked.height, asked.width, of.patch_pixels, of.merge, of.most_tokens)
+        cut = merged(images.height, images.width, of.patch_pixels, of.merge, of.most_tokens)
         known = (of.hidden_size, of.layers, of.parameters, of.title, of.source, "assumed", False)
     else:
         sizes = (vision.hidden_size, vision.layers, model.vision_parameters)
         known = (*sizes, rule.title, rule.source, rule.evidence, True)
-    return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *known)
+    return Encoder(images.count * cut.tokens, images.count * cut.pieces, cut.patches, *known)
 
 
 def with_largest(
@@ -129,9 +129,9 @@ def without_encoder(model: Model) -> Model:
     return replace(model, vision=None, vision_parameters=0, extra_parameters=rest)
 
 
-def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
+def _cut(images: Images, vision: Vision, rule: ImageRule) -> Cut | None:
     """The tiles and tokens of an image by `rule`; None where the config lacks a size that `rule` needs."""
-    size, side = (asked.height, asked.width, vision.patch_pixels, vision.merge), vision.image_pixels
+    size, side = (images.height, images.width, vision.patch_pixels, vision.merge), vision.image_pixels
     if rule.most_tokens is not None:
         return merged(*size, rule.most_tokens)
     if vision.tokens is not None:

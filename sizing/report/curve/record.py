@@ -107,31 +107,31 @@ class CurveRecord(NamedTuple):
 
 
 def record(
-    found: Curve,
+    curve: Curve,
     question: Question | None,
     grid: Grid | None = None,
     measured: Measured | None = None,
 ) -> CurveRecord:
     """The record of a curve with predicted lines on a grid, `measured` lines, or both."""
-    lines = tuple(_line(line) for line in found.lines)
+    lines = tuple(_line(line) for line in curve.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
-    unserved = found.sized is not None and found.sized.answer is None
+    unserved = curve.sized is not None and curve.sized.answer is None
     feasible = chosen is not None and not unserved
     held = [line for line in lines if line.cache_holds is not None]
     full = ((line, (point.concurrency for point in line.points if point.cache_full)) for line in held)
     return CurveRecord(
-        inputs=_inputs(found, question, grid, measured),
-        x=found.axis,
-        limits={name.removesuffix("_ms"): limit for name, limit in limits_in_ms(found.limits).items()},
+        inputs=_inputs(curve, question, grid, measured),
+        x=curve.axis,
+        limits={name.removesuffix("_ms"): limit for name, limit in limits_in_ms(curve.limits).items()},
         feasible=feasible,
-        limiting=None if feasible else UNSERVED if unserved else _limiting(found, lines),
+        limiting=None if feasible else UNSERVED if unserved else _limiting(curve, lines),
         chosen=chosen,
         lines=lines,
         pareto=_flat(lines, "pareto"),
         knees=_flat(lines, "knee"),
         cache_full=tuple({**_labels(line), "concurrency": next(at, None)} for line, at in full),
-        assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
-        sized=None if found.sized is None else _sized(found.sized),
+        assumptions=tuple(dict.fromkeys(_rests_on(curve, question, grid, measured))),
+        sized=None if curve.sized is None else _sized(curve.sized),
     )
 
 
@@ -174,21 +174,21 @@ def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...
     return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
 
 
-def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
+def _limiting(curve: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
     """Why no point is feasible: nothing fits, no point has the limited figure, or the nearest point breaks a limit."""
-    points = [point for _, point in found.points if point.requests_per_s is not None]
+    points = [point for _, point in curve.points if point.requests_per_s is not None]
     if not points:
         refused = next((line for line in lines if line.reason), None)
         if refused is None:
             return CurveLimiting(None, "no point has a throughput", None, None)
         at = f"{refused.gpu} {line_name(refused)}"
         return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
-    near = found.nearest
+    near = curve.nearest
     if near is None:
         unstated = [name for name in LATENCIES if any(point.limits_met.get(name, True) is None for point in points)]
-        names = ", ".join(f"{getattr(found.limits, name).statistic} {name.upper()}" for name in unstated)
+        names = ", ".join(f"{getattr(curve.limits, name).statistic} {name.upper()}" for name in unstated)
         return CurveLimiting(None, f"no point states all that the limits bound: {names}", None, None)
-    limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
+    limit, point, line = getattr(curve.limits, near.limit), near.point, lines[curve.lines.index(near.line)]
     detail = (
         f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
         f"{line_name(line)} on {line.gpu} with {in_flight(point)} in flight: "
@@ -221,7 +221,7 @@ def line_name(line: LineRecord) -> str:
     return f"{weights(line.weight_precision)} {shape(line)}"
 
 
-def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
+def _inputs(curve: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
     """The resolved inputs of the predictions, or of the measured lines if there are no predictions."""
     of_file = None
     if measured is not None:
@@ -232,7 +232,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
             return {**shape_, **sent, "measured": of_file}
     assert question is not None and grid is not None
     service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
-    singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
+    singles = [line for line in curve.lines if line.origin == "predicted" and line.pools is None]
     turns = conversation(question, placed=False)
     return {
         "workload": origin.workload_name,
@@ -257,14 +257,14 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         "simulated": grid.simulated,
         "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,
         "seed": grid.seed if grid.simulated else None,
-        "pools": None if question.space.pools is None else _inputs_of_pools(found),
+        "pools": None if question.space.pools is None else _inputs_of_pools(curve),
         "measured": of_file,
     }
 
 
-def _inputs_of_pools(found: Curve) -> dict[str, Any]:
+def _inputs_of_pools(curve: Curve) -> dict[str, Any]:
     """The fixed inputs of lines of pools, and the loads in requests in flight over both pools."""
-    loads = [list(line.pools.in_flight) for line in found.lines if isinstance(line.pools, Pair)]
+    loads = [list(line.pools.in_flight) for line in curve.lines if isinstance(line.pools, Pair)]
     return {"fixed": _fixed().value, "concurrency": loads}
 
 
@@ -281,7 +281,7 @@ def _fixed() -> Assumption:
 
 
 def _rests_on(
-    found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
+    curve: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
 ) -> Iterator[Assumption]:
     """Yield the assumptions and sources of the chosen line (else the first that fits) and of the loads."""
     if measured is not None:
@@ -293,8 +293,8 @@ def _rests_on(
     yield from assumptions.of_model(question, question.origin.notes)
     yield _driven(grid)
     yield from assumptions.of_limits(question)
-    lines = [found.chosen[0]] if found.chosen is not None else []
-    line = next((line for line in (*lines, *found.lines) if line.parts), None)
+    lines = [curve.chosen[0]] if curve.chosen is not None else []
+    line = next((line for line in (*lines, *curve.lines) if line.parts), None)
     if line is None:
         return
     for part in line.parts:

@@ -115,13 +115,13 @@ def _comparison(report: Report) -> Iterator[Chapter]:
     yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table, *said), "Comparison", "wide")
 
 
-def _of_comparison(found: Compare) -> Iterator[Line]:
+def _of_comparison(compare: Compare) -> Iterator[Line]:
     """Yield what makes counts and prices of GPU types less comparable than the table looks."""
-    served = [each for each in found.candidates if each.feasible]
+    served = [each for each in compare.candidates if each.feasible]
     yield from raised(served)
-    yield from notes(found, served)
-    if found.prices is not None:
-        yield found.prices.line()
+    yield from notes(compare, served)
+    if compare.prices is not None:
+        yield compare.prices.line()
 
 
 def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose | Text | PageTable]:

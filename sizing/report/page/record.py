@@ -131,26 +131,26 @@ class Report(NamedTuple):
 
 
 def record(
-    found: Brief, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
+    brief: Brief, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
 ) -> Report:
     """The record of a brief; `command` repeats it."""
-    question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
-    decision = _decision(answered, found.outcome)
+    question, answered, loaded = brief.question, estimate.record(brief.outcome), brief.loaded
+    decision = _decision(answered, brief.outcome)
     if plan is not None and not plan.feasible:
         decision = decision._replace(feasible=False)
-    now = (found.outcome.one_pool if question.space.pools is None else None) or found.outcome
+    now = (brief.outcome.one_pool if question.space.pools is None else None) or brief.outcome
     i = answered.inputs
     return Report(
         title=f"GPU sizing of {i.workload or i.model}",
         command=command,
         written=written.isoformat(),
-        simulated=found.simulated,
+        simulated=brief.simulated,
         decision=decision,
         estimate=answered,
-        sensitivity=tuple(changed_input(effect, now.answer) for effect in found.effects),
-        rates=tuple(map(rate_line, found.rates)),
+        sensitivity=tuple(changed_input(effect, now.answer) for effect in brief.effects),
+        rates=tuple(map(rate_line, brief.rates)),
         curve=None if loaded is None else curve_record.record(loaded.curve, loaded.question, loaded.grid),
-        comparison=compare.record(found.compared, question, question.rules.objective) if found.compared else None,
+        comparison=compare.record(brief.compared, question, question.rules.objective) if brief.compared else None,
         plan=plan,
         cost=cost,
     )

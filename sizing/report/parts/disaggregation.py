@@ -89,14 +89,14 @@ class Disaggregated(NamedTuple):
     evidence: Evidence | None = None
 
 
-def disaggregated(found: Outcome) -> Disaggregated:
+def disaggregated(outcome: Outcome) -> Disaggregated:
     """The record of the pools found, compared with the answer from one pool, if there is one."""
-    best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
-    one = None if found.one_pool is None else found.one_pool.answer
+    best, question, pairing, pools = outcome.answer, outcome.question, outcome.pairing, outcome.question.space.pools
+    one = None if outcome.one_pool is None else outcome.one_pool.answer
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
         aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question)),
-        why=unserved(found) or "",
+        why=unserved(outcome) or "",
         needs=pools.facts.needs,
         rejected={phase: tuple(map(rejected, refusals)) for phase, refusals in pairing.refusals.items()},
     )
@@ -106,7 +106,7 @@ def disaggregated(found: Outcome) -> Disaggregated:
     assert best.transfer is not None
     return filled(
         Disaggregated,
-        evidence.by_runs(found),
+        evidence.by_runs(outcome),
         best,
         nothing,
         feasible=True,
@@ -120,7 +120,7 @@ def disaggregated(found: Outcome) -> Disaggregated:
         ttft_ms=ttft,
         itl_ms=itl,
         e2e_ms=e2e,
-        sizes_tried=found.tries or None,
+        sizes_tried=outcome.tries or None,
         beats_aggregated=one is None or beats(best, one, question),
         why=_why(best, one, question),
         simulate_command=repeat_command.command(best, question),
@@ -194,36 +194,43 @@ def _pool(
     )
 
 
-def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
+def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
     """Yield both pools with their figures next to one pool; or the reason why they are infeasible."""
-    prefill, decode, way = found.prefill, found.decode, found.kv_transfer
+    prefill, decode, way = disaggregated.prefill, disaggregated.decode, disaggregated.kv_transfer
     if prefill is None or decode is None or way is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
-        yield Facts((screen.verdict(found.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
+        yield Facts((screen.verdict(disaggregated.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
-    holds = screen.kept(limited, found.sizes_tried is not None, not_replayed(inputs.demand, ""))
-    sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
-    yield Facts(
-        (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),
-        headline(found.gpus or 0, gpu, shape, found.usd_per_hour),
+    holds = screen.kept(limited, disaggregated.sizes_tried is not None, not_replayed(inputs.demand, ""))
+    sure = SureOf(
+        disaggregated.gpus or 0,
+        disaggregated.gpus_sure,
+        disaggregated.confidence,
+        disaggregated.evidence,
+        limited,
+        by_rate,
     )
-    rows = screen.latencies(screen.by_name(found), inputs.limits)
+    yield Facts(
+        (screen.verdict(f"{holds}; {_against(disaggregated)}", good=True), *sure.lines()),
+        headline(disaggregated.gpus or 0, gpu, shape, disaggregated.usd_per_hour),
+    )
+    rows = screen.latencies(screen.by_name(disaggregated), inputs.limits)
     most = min(prefill.most_requests_per_s, decode.most_requests_per_s)
-    yield screen.figures([*rows, screen.rate("most requests/s", most, found.requests_per_s)], banded=False)
-    transfer = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(way)}"
+    yield screen.figures([*rows, screen.rate("most requests/s", most, disaggregated.requests_per_s)], banded=False)
+    transfer = f"{milliseconds(disaggregated.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(way)}"
     yield Facts(
         (
             demand_line(inputs),
             *replica_lines(inputs),
-            Line(_used(prefill, found.requests_per_s or 0.0, inputs), "Prefill"),
-            Line(_used(decode, found.requests_per_s or 0.0, inputs), "Decode"),
+            Line(_used(prefill, disaggregated.requests_per_s or 0.0, inputs), "Prefill"),
+            Line(_used(decode, disaggregated.requests_per_s or 0.0, inputs), "Decode"),
             *_memory(prefill, decode),
             Line(transfer, "Transfer"),
-            Line(found.why, "Why", spare=2),
-            *([] if found.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
-            Line(found.needs, "Needs", spare=1),
+            Line(disaggregated.why, "Why", spare=2),
+            *([] if disaggregated.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
+            Line(disaggregated.needs, "Needs", spare=1),
         )
     )
 
@@ -237,11 +244,11 @@ def _memory(prefill: PoolFigures, decode: PoolFigures) -> Iterator[Line]:
     yield from (line._replace(spare=6) for line in labelled("Memory", named))
 
 
-def _against(found: Disaggregated) -> str:
-    other = found.aggregated
+def _against(disaggregated: Disaggregated) -> str:
+    other = disaggregated.aggregated
     if other is None:
         return "no single pool meets the demand"
-    verdict = "better" if found.beats_aggregated else "no better"
+    verdict = "better" if disaggregated.beats_aggregated else "no better"
     return f"{verdict} than one pool ({plural(other.gpus, 'GPU')} for {number(other.requests_per_s)} requests/s)"
 
 

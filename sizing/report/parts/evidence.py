@@ -150,14 +150,20 @@ def of_load(
 
 
 def of_latencies(
-    record: object, prefix: str, at: Situation, found: Mapping[BandMetric, Band], least: Mapping[BandMetric, float]
+    record: object,
+    prefix: str,
+    situation: Situation,
+    found: Mapping[BandMetric, Band],
+    least: Mapping[BandMetric, float],
 ) -> Iterator[Predicted]:
     """Yield every statistic of the latencies of a record, with the range that was `found` for each and its low end."""
     for metric in LATENCIES:
         for statistic in STATISTICS:
             name, low = f"{metric}_ms", least.get(metric, 0.0)
             value = getattr(getattr(record, name), statistic)
-            yield Predicted(f"{prefix}{name}.{statistic}", value, metric, at, likely=found.get(metric), least=low)
+            yield Predicted(
+                f"{prefix}{name}.{statistic}", value, metric, situation, likely=found.get(metric), least=low
+            )
 
 
 def _waited(question: Question, latency: Latency) -> float | None:
@@ -318,17 +324,17 @@ def _surer(outcome: Outcome) -> SurerType | None:
     return SurerType(name, of.gpus, pool.gpus, of.usd_per_hour, shape, pool.count)
 
 
-def is_own(found: Evidence | None) -> bool:
+def is_own(evidence: Evidence | None) -> bool:
     """Whether ranges come from the user's own runs."""
-    return found is not None and found.own
+    return evidence is not None and evidence.own
 
 
-def runs_of(found: Evidence | None) -> str:
+def runs_of(evidence: Evidence | None) -> str:
     """Name the runs that a range comes from. Where none are like the answer, `why_not` says which others they are."""
-    why_not = None if found is None else found.why_not
+    why_not = None if evidence is None else evidence.why_not
     if why_not is not None and why_not.startswith(NONE_SIMILAR):
         return "published runs" if why_not == NONE_SIMILAR else "of those other runs"
-    return of_runs(is_own(found))
+    return of_runs(is_own(evidence))
 
 
 def _factors(outcome: Outcome) -> StepFactors | None:
@@ -347,12 +353,12 @@ def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
     return (None, None) if size == own else size
 
 
-def is_to_measure(gpus: int, gpus_sure: int | None, found: Evidence | None) -> bool:
+def is_to_measure(gpus: int, gpus_sure: int | None, evidence: Evidence | None) -> bool:
     """Whether runs are too far apart for a sure count that a buyer can use: it is many times the GPUs, or no count is sure.
 
     Runs that are the user's own are measured already.
     """
-    if found is None or found.own or not found.groups:
+    if evidence is None or evidence.own or not evidence.groups:
         return False
     return gpus_sure is None or gpus_sure > shelf.only(Advice).measure_first * gpus
 
@@ -421,14 +427,14 @@ def limited_latencies(
 
 
 def doubts(
-    found: Evidence | None, gpu: str, limited: Iterable[LimitedLatency], *, said: bool = False, ranged: bool = False
+    evidence: Evidence | None, gpu: str, limited: Iterable[LimitedLatency], *, said: bool = False, ranged: bool = False
 ) -> Iterator[Line]:
     """Yield why a prediction is less sure than its shares of runs look: runs of other GPUs, and latencies that may be far off.
 
     Every command says it in these words. Where it is `said` already that a replica is better measured first, it isn't repeated;
     where each latency is `ranged` in a table, the table has the figures.
     """
-    any_gpu = found is not None and found.any_gpu
+    any_gpu = evidence is not None and evidence.any_gpu
     if any_gpu:
         measure = "" if said else f": {screen.MEASURE}"
         yield Line(f"Too few of these runs are on GPUs like {gpu}{measure}")
@@ -437,7 +443,7 @@ def doubts(
     far = [(each, of) for each, of in found_far if of.band.high >= of.ms * rules.far_off]
     if not far:
         return
-    runs, spans = of_runs(is_own(found), any_gpu=any_gpu), []
+    runs, spans = of_runs(is_own(evidence), any_gpu=any_gpu), []
     for quantity, of in far:
         statistic = "" if of.statistic == screen.MEAN else f"{of.statistic} "
         span = between(of.band.low, of.band.high, quantity.write)

@@ -123,15 +123,15 @@ def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
     )
 
 
-def alternative(found: Answer, question: Question) -> Alternative:
+def alternative(answer: Answer, question: Question) -> Alternative:
     """An answer from one pool with the closed-form means of its latencies."""
-    closed = {f"{name}_ms": found.closed_s(name)["mean"] / MILLI for name in LATENCIES}
+    closed = {f"{name}_ms": answer.closed_s(name)["mean"] / MILLI for name in LATENCIES}
     return filled(
         Alternative,
         closed,
-        figures_by_name(found, question),
-        limit=found.pool.capacity.binding,
-        limited=limited_statistics(Answer(found.pools), question),
+        figures_by_name(answer, question),
+        limit=answer.pool.capacity.binding,
+        limited=limited_statistics(Answer(answer.pools), question),
     )
 
 
@@ -151,14 +151,16 @@ def rejected(refusal: Refusal) -> RejectedLayout:
     return RejectedLayout(gpu, weights, layout, refusal.reason, refusal.detail, shortfall)
 
 
-def instead(best: Alternative, others: Sequence[Alternative], *, demanded: bool = True) -> Iterator[Line]:
+def instead(best: Alternative, alternatives: Sequence[Alternative], *, demanded: bool = True) -> Iterator[Line]:
     """Yield the nearest other layouts that meet the demand: the best of each shape, and the cheapest of all.
 
     Unless a rate is `demanded`, each has the rate that it serves. Their number of GPUs is marked as approximate because it comes
     from the closed form; only the answer is simulated. With several GPU types, the best layout of each type and precision comes
     first.
     """
-    distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[1:]
+    distinct = _first_of((best, *alternatives), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[
+        1:
+    ]
     distinct = [a for a in distinct if is_taken(a, best)]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
     ordered = _first_of((*by_type, *distinct), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes))
@@ -167,7 +169,7 @@ def instead(best: Alternative, others: Sequence[Alternative], *, demanded: bool 
     shown = ordered[:MOST_OTHERS]
     if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
         shown[-1] = least
-    shown.sort(key=list(others).index)  # the order of the record
+    shown.sort(key=list(alternatives).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a, demanded) for a in shown])
     yield from (each._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, each in enumerate(lines))
 
@@ -186,14 +188,14 @@ def is_taken(a: Alternative, best: Alternative) -> bool:
 
 
 def other_types(
-    best: Alternative, others: Sequence[Alternative], refused: Sequence[RejectedLayout], *, demanded: bool = True
+    best: Alternative, alternatives: Sequence[Alternative], refused: Sequence[RejectedLayout], *, demanded: bool = True
 ) -> Iterator[Line]:
     """Yield a line with the price of each GPU type that is not in the answer, and the types that cannot serve the demand.
 
     Unless a rate is `demanded`, each has the rate that it serves. A single other type that serves it is among the other
     layouts, so it yields no line.
     """
-    served = [a for a in _first_of((best, *others), lambda a: a.gpu) if a.gpu != best.gpu]
+    served = [a for a in _first_of((best, *alternatives), lambda a: a.gpu) if a.gpu != best.gpu]
     able = {best.gpu, *(a.gpu for a in served)}
     left = dict.fromkeys(r.gpu for r in refused if r.gpu not in able)
     unsure = [name for name in left if any(r.reason == UNSURE for r in refused if r.gpu == name)]
@@ -244,13 +246,13 @@ def _latency(a: Alternative, name: str, called: str) -> str:
     return f"{called} {limited.statistic} {milliseconds(limited.ms)}"
 
 
-def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
+def not_possible(rejected: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
     """The nearest refusal of each GPU type and reason, in words. Refusals that another size or limit would remove come first.
 
     The reason that is already `said` is left out. Unless a size is `asked` for, so are sizes that do not divide the model or
     are beyond the budget.
     """
-    shown = (r for r in found if r.reason != said and (asked or r.reason not in UNASKED))
+    shown = (r for r in rejected if r.reason != said and (asked or r.reason not in UNASKED))
     nearest = sorted(shown, key=_nearness)
     return [f"{r.gpu} {r.sizes}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
 
@@ -272,48 +274,48 @@ def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     return list(firsts.values())
 
 
-def shape(found: Answer) -> str:
+def shape(answer: Answer) -> str:
     """Write replicas and layouts: `2 x TP4`, or `prefill 2 x TP4 + decode 1 x TP8` with GPU types if they differ."""
-    mixed = len({pool.replica.gpu_type.id for pool in found.pools}) > 1
+    mixed = len({pool.replica.gpu_type.id for pool in answer.pools}) > 1
 
     def called(pool: Pool) -> str:
         gpu = f" {pool.replica.gpu_type.name}" if mixed else ""
         return f"{pool.name} {pool.count} x {pool.replica.layout}{gpu}".strip()
 
-    return " + ".join(map(called, found.pools))
+    return " + ".join(map(called, answer.pools))
 
 
-def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
+def figures_by_name(answer: Answer, question: Question) -> dict[str, Any]:
     """The figures of an answer under the names in records. Figures of a single layout are null for two pools.
 
     Equal GPU types and formats are named once. Latencies are means at the answer's load. Money and energy are around the clock.
     Costs are null without a price, and figures by output token are null without output tokens.
     """
-    replicas = [pool.replica for pool in found.pools]
-    whole = None if found.separate else found.pool
-    outputs_per_s = found.requests_per_s * question.service.output_tokens
-    tokens_per_s, pooled = outputs_per_s + found.requests_per_s * question.service.isl, question.service.model.pooled
-    usd = found.usd_per_hour
+    replicas = [pool.replica for pool in answer.pools]
+    whole = None if answer.separate else answer.pool
+    outputs_per_s = answer.requests_per_s * question.service.output_tokens
+    tokens_per_s, pooled = outputs_per_s + answer.requests_per_s * question.service.isl, question.service.model.pooled
+    usd = answer.usd_per_hour
     return {
         "gpu": joined(replica.gpu_type.name for replica in replicas),
         "weight_precision": joined(replica.plan.weight_format for replica in replicas),
         "kv_precision": joined(cache_format(replica) for replica in replicas),
-        "layout": shape(found),
+        "layout": shape(answer),
         "replicas": None if whole is None else whole.count,
         "sizes": NoSizes() if whole is None else whole.replica.layout,
-        "gpus": found.gpus,
+        "gpus": answer.gpus,
         "gpus_per_replica": None if whole is None else whole.replica.layout.gpus,
-        "requests_per_s": found.requests_per_s,
-        "requests_per_s_per_gpu": found.requests_per_s / found.gpus,
-        "max_requests_per_s_per_gpu": found.most_per_gpu,
-        **{f"{name}_ms": mean_ms(found, f"{name}_ms", question) for name in LATENCIES},
+        "requests_per_s": answer.requests_per_s,
+        "requests_per_s_per_gpu": answer.requests_per_s / answer.gpus,
+        "max_requests_per_s_per_gpu": answer.most_per_gpu,
+        **{f"{name}_ms": mean_ms(answer, f"{name}_ms", question) for name in LATENCIES},
         "usd_per_hour": usd,
-        "power_w": found.power_w,
-        "usd_per_month": found.usd_per_month,
+        "power_w": answer.power_w,
+        "usd_per_month": answer.usd_per_month,
         "usd_per_million_output_tokens": None if pooled else usd_per_million_tokens(usd, outputs_per_s),
         "usd_per_million_tokens": usd_per_million_tokens(usd, tokens_per_s),
-        "limited": limited_statistics(found, question),
-        "kwh_per_million_output_tokens": None if pooled else kwh_per_million_tokens(found.power_w, outputs_per_s),
+        "limited": limited_statistics(answer, question),
+        "kwh_per_million_output_tokens": None if pooled else kwh_per_million_tokens(answer.power_w, outputs_per_s),
     }
 
 
@@ -342,25 +344,25 @@ class BesideAnswer(NamedTuple):
     usd_per_hour: float | None = None
 
 
-def beside(found: OtherAnswer | None, question: Question) -> BesideAnswer | None:
+def beside(answer: OtherAnswer | None, question: Question) -> BesideAnswer | None:
     """The record of an answer with further options."""
-    if found is None:
+    if answer is None:
         return None
-    figures = {} if found.answer is None else figures_by_name(found.answer, question)
-    return filled(BesideAnswer, figures, BesideAnswer(found.options))
+    figures = {} if answer.answer is None else figures_by_name(answer.answer, question)
+    return filled(BesideAnswer, figures, BesideAnswer(answer.options))
 
 
-def at_usual_limits(found: BesideAnswer | None, *, demanded: bool = True) -> Iterator[Line]:
+def at_usual_limits(beside: BesideAnswer | None, *, demanded: bool = True) -> Iterator[Line]:
     """Yield what usual limits take; without a demand, the rate of the GPUs given."""
-    if found is None:
+    if beside is None:
         return
-    usd, size = found.usd_per_hour, None
-    if demanded and found.gpus is not None and found.layout is not None:
-        size = f"about {headline(found.gpus, found.gpu, found.layout, usd)}"
-    yield line("usual limits", found, size=size)
+    usd, size = beside.usd_per_hour, None
+    if demanded and beside.gpus is not None and beside.layout is not None:
+        size = f"about {headline(beside.gpus, beside.gpu, beside.layout, usd)}"
+    yield line("usual limits", beside, size=size)
 
 
-def with_fp8(found: BesideAnswer | None, rank: int) -> Iterator[Line]:
+def with_fp8(beside: BesideAnswer | None, rank: int) -> Iterator[Line]:
     """Yield what FP8 weights take, of a `rank` among spare lines."""
-    if found is not None and found.gpus is not None:
-        yield line("FP8", found)._replace(spare=rank)
+    if beside is not None and beside.gpus is not None:
+        yield line("FP8", beside)._replace(spare=rank)

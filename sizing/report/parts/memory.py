@@ -63,9 +63,9 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
     )
 
 
-def suggestions(asked: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
+def suggestions(resolved: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
     """The options with which the sequences of all models of a card fit; each holds for all of them."""
-    return tuple(change.options(asked[0].layout) for change in changes.suggested(asked, sequences))
+    return tuple(change.options(resolved[0].layout) for change in changes.suggested(resolved, sequences))
 
 
 def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:

@@ -110,21 +110,21 @@ class SimulatedPools(NamedTuple):
     ratio: float
 
 
-def unserved(found: Outcome) -> str | None:
+def unserved(outcome: Outcome) -> str | None:
     """The reason why no pair serves the demand within limits and budget; None if a pair does."""
-    best = found.confirmed
+    best = outcome.confirmed
     if best is None:
-        return why_not(found)
-    if not found.within_budget:
-        return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.question.rules.gpu_budget or 0:,}"
+        return why_not(outcome)
+    if not outcome.within_budget:
+        return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {outcome.question.rules.gpu_budget or 0:,}"
     return None
 
 
-def why_not(found: Outcome) -> str:
+def why_not(outcome: Outcome) -> str:
     """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or the transfer."""
-    if found.tries:
-        return _unconfirmed(found)
-    pairing, e2e = found.pairing, found.question.target.limits.e2e
+    if outcome.tries:
+        return _unconfirmed(outcome)
+    pairing, e2e = outcome.pairing, outcome.question.target.limits.e2e
     assert pairing is not None
     parts = []
     for phase in pairing.lacking:
@@ -138,7 +138,7 @@ def why_not(found: Outcome) -> str:
     if parts:
         return "; ".join(parts)
     if pairing.short:
-        return _too_few(pairing.short, found.question)
+        return _too_few(pairing.short, outcome.question)
     if pairing.unpaired:
         return _miss(min(pairing.unpaired, key=lambda entry: entry.shortfall), "prefill")
     if e2e is not None:
@@ -182,12 +182,12 @@ def _shape(pool: Pool, count: int | None) -> str:
     return f"{pool.name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(found: Outcome) -> str:
+def _unconfirmed(outcome: Outcome) -> str:
     """Write the limit that the last simulated size missed, and the pool with too few stated replicas."""
     from sizing.answers.sizes import lacking
 
-    pair, question = found.best, found.question
-    tried = f"no size was confirmed by simulation ({found.tries} tried)"
+    pair, question = outcome.best, outcome.question
+    tried = f"no size was confirmed by simulation ({outcome.tries} tried)"
     assert pair is not None and pair.run is not None
     missed = []
     for name, limit in question.target.limits.stated.items():
@@ -220,15 +220,15 @@ def _pool_shape(gpu_type: GpuType, replicas: int, layout: Layout) -> PoolShape:
     return PoolShape(gpu_type.name, gpu_type.id, replicas, layout, replicas * layout.gpus)
 
 
-def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
+def simulated(resolved: Resolved, replicas: int, run: Run) -> SimulatedPool:
     """The layout of a simulated pool of equal replicas, and its state over time."""
     return filled(
         SimulatedPool,
-        served,
+        run,
         **_pool_shape(resolved.gpu_type, replicas, resolved.layout)._asdict(),
-        gpu_utilisation=min(1.0, served.busy),
-        kv_utilisation_mean=served.cache_mean,
-        kv_utilisation_max=served.cache_max,
+        gpu_utilisation=min(1.0, run.busy),
+        kv_utilisation_mean=run.cache_mean,
+        kv_utilisation_max=run.cache_max,
     )
 
 
@@ -256,9 +256,9 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     return tuple(assumed(key, facts) for key in keys)
 
 
-def transfer_words(found: TransferSummary) -> str:
+def transfer_words(transfer: TransferSummary) -> str:
     """Write the link of the transfer."""
-    return said("transfer of a prompt", found)
+    return said("transfer of a prompt", transfer)
 
 
 def limit_and_reason(outcome: Outcome) -> tuple[str, str | None]:
@@ -275,9 +275,9 @@ def limit_and_reason(outcome: Outcome) -> tuple[str, str | None]:
     return nearest.limit, nearest.detail
 
 
-def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:
+def shape_words(shapes: PoolShapes | SimulatedPools, between: str = " + ") -> str:
     """Write the replicas and layouts of both pools."""
-    return between.join(pools_words(found.prefill, found.decode))
+    return between.join(pools_words(shapes.prefill, shapes.decode))
 
 
 def pools_words(*pools: PoolShape | SimulatedPool | PoolFigures) -> Iterator[str]:

@@ -205,22 +205,22 @@ def _keep(keeps: str, gpus: int) -> str:
     return f"{verb}s {what}" if gpus == 1 else f"{verb} {what}"
 
 
-def served(found: ConfidentSize, limited: bool, without: float | None) -> Iterator[Line]:
+def served(odds: ConfidentSize, limited: bool, without: float | None) -> Iterator[Line]:
     """Yield the share of published runs that keep the rate of given GPUs, and the load that most keep; why it is unknown.
 
     `without` is the rate without a confidence, where one was asked for.
     """
-    if found.chance is None:
-        yield Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}")
+    if odds.chance is None:
+        yield Line(f"Confidence is not known: {odds.why_not or 'no published runs like this'}")
         return
-    rate, users, share = found.requests_per_s_sure, found.users_sure, percent(found.confidence)
+    rate, users, share = odds.requests_per_s_sure, odds.users_sure, percent(odds.confidence)
     more, people = "", f", or {users:,} users," if users else ""
     if without is not None:
         more = f"; {number(without)} requests/s without --confidence"
-    elif found.chance < found.confidence:
+    elif odds.chance < odds.confidence:
         more = f"; no rate in {share}" if rate is None else f", {number(rate)} requests/s{people} in {share} or more"
     keeps = "The limits hold at this rate" if limited else "This rate is kept"
-    yield Line(f"{keeps} in {percent(found.chance)} of {similar(found.own, any_gpu=found.any_gpu)}{more}")
+    yield Line(f"{keeps} in {percent(odds.chance)} of {similar(odds.own, any_gpu=odds.any_gpu)}{more}")
 
 
 def similar(own: bool, *, any_gpu: bool) -> str:

@@ -249,18 +249,18 @@ def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
     yield from (line("pool", pool) for pool in record.pools)
 
 
-def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
+def _available(availability: Availability, record: PlanReport) -> Iterator[Line]:
     """The chance that enough replicas are up, by itself and by node: of the failures asked about first."""
     chances = {
-        "replica": (found.achieved, "where each fails by itself"),
-        "node": (found.achieved_by_node, "where a node takes all its replicas with it"),
+        "replica": (availability.achieved, "where each fails by itself"),
+        "node": (availability.achieved_by_node, "where a node takes all its replicas with it"),
     }
     first = record.inputs["failures"]
     ordered = (chances[first], *(each for name, each in chances.items() if name != first))
-    ways = [f"{_nines(chance, found.node_availability)} {where}" for chance, where in ordered]
-    target = None if found.target is None else found.target * 100
-    of = {"name": record.fleet and found.workload, "several": found.replicas_for_failures > 1}
-    yield line("available", found, ways=ways, target_percent=target, **of)
+    ways = [f"{_nines(chance, availability.node_availability)} {where}" for chance, where in ordered]
+    target = None if availability.target is None else availability.target * 100
+    of = {"name": record.fleet and availability.workload, "several": availability.replicas_for_failures > 1}
+    yield line("available", availability, ways=ways, target_percent=target, **of)
 
 
 def _nines(chance: float, node_availability: float) -> str:
@@ -308,21 +308,21 @@ MOVES = (
 )
 
 
-def _draws(found: Ranges) -> Iterator[Line]:
+def _draws(ranges: Ranges) -> Iterator[Line]:
     """GPUs and cost over the draws, and the inputs that move them."""
-    yield line("draws", found, gpus=tuple(found.gpus))
-    if found.usd_per_month is not None:
-        yield line("cost of draws", usd_per_month=tuple(found.usd_per_month))
-    moving = [each for each in found.influences if each.rank_correlation]
+    yield line("draws", ranges, gpus=tuple(ranges.gpus))
+    if ranges.usd_per_month is not None:
+        yield line("cost of draws", usd_per_month=tuple(ranges.usd_per_month))
+    moving = [each for each in ranges.influences if each.rank_correlation]
     moves = few("Matters most", [_moves_it(each) for each in moving], "input")
     yield from (each._replace(spare=8 * bool(at)) for at, each in enumerate(moves))
 
 
-def _moves_it(found: Influence) -> str:
+def _moves_it(influence: Influence) -> str:
     """Say which way an input moves the result, and how strictly."""
-    more, less = ("more", "fewer") if found.of == COUNTED else ("higher", "lower")
-    then, strict = more if found.rank_correlation > 0 else less, abs(found.rank_correlation)
-    return said("influence", found, is_error=found.input.endswith(MODEL_ERROR), then=then, strict=strict)
+    more, less = ("more", "fewer") if influence.of == COUNTED else ("higher", "lower")
+    then, strict = more if influence.rank_correlation > 0 else less, abs(influence.rank_correlation)
+    return said("influence", influence, is_error=influence.input.endswith(MODEL_ERROR), then=then, strict=strict)
 
 
 def figures(record: PlanReport) -> tuple[Figure, Figure]:
