@@ -240,6 +240,8 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
         longer = "; longer runs decide near a limit" * i["simulated"]
         share = f"{percent(i['max_utilisation'])} of the highest stable rate"
         yield Line(f"at most {share} and the engine's slots{longer}", "Allowed")
+    for at in (in_flight(point) for line in chosen for point in line.points if point.knee):
+        yield Line(f"at {at} in flight: beyond it, latency grows much faster than throughput", "Knee", spare=4)
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools", spare=2)
 
