@@ -125,9 +125,9 @@ def test_no_circle_between_files() -> None:
 
 
 def command_of(module: str) -> str | None:
-    """The command that a file of `report` is of, its record and its picture too; None of parts, which are of several."""
+    """The command that a file of `report` is of; None of parts, which are of several."""
     name = module.removeprefix("sizing.report").lstrip(".").partition(".")[0]
-    return None if name in ("", "parts") else name.removeprefix("plot_").removesuffix("_record")
+    return None if name in ("", "parts") else name
 
 
 def test_a_command_reports_without_another_one() -> None:
@@ -264,3 +264,33 @@ def test_a_command_loads_nothing_that_it_does_not_use(command: str) -> None:
     loaded = done.stdout.split()
     never = ("rich", "jinja2", "matplotlib", *(f"sizing.cli.{name}" for name in ("whatif", "validate", "report")))
     assert [name for name in (*unused, *never) if name in loaded] == []
+
+
+def resolves(dotted: str) -> bool:
+    """Whether the modules of a dotted name are files of the package, and its last word stands in the file of what has it."""
+    path, *rest = ROOT, *dotted.split(".")
+    while rest and (path / rest[0]).is_dir():
+        path /= rest.pop(0)
+    if rest and (path / f"{rest[0]}.py").is_file():
+        path /= f"{rest.pop(0)}.py"
+    file = path / "__init__.py" if path.is_dir() else path
+    return not rest or re.search(rf"\b{rest[0]}\b", file.read_text(encoding="utf-8")) is not None
+
+
+def test_every_dotted_name_of_the_package_resolves() -> None:
+    """In docs, docstrings and data: a renamed module or function leaves no statement about its old name behind."""
+    top = ROOT.parent
+    texts = [
+        *top.glob("*.md"),
+        *(top / "docs").rglob("*.md"),
+        *(top / "hardware_profiles").rglob("*.yaml"),
+        *(top / "workloads").rglob("*.yaml"),
+    ]
+    texts += [path for path in ROOT.rglob("*.*") if path.suffix in (".py", ".md", ".csv", ".txt", ".yaml")]
+    told = {
+        (p.name, n)
+        for p in texts
+        for n in re.findall(r"(?<![\w./-])sizing\.([a-z_]\w*(?:\.\w+)*)", p.read_text(encoding="utf-8"))
+    }
+    assert len(told) > 100
+    assert sorted(each for each in told if not resolves(each[1])) == []

@@ -4,7 +4,7 @@ Each run gives the error of a prediction: of TTFT, ITL and E2E against the limit
 run, the closed form gives the capacity of a replica with these errors; the loads of a layout are evaluated once for all runs.
 The margin of a run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
 
-A size is sure where it keeps the plain limits under the demand times the margin. `sure.surely` finds the sure size of every
+A size is sure where it keeps the plain limits under the demand times the margin. `sure_size.surely` finds the sure size of every
 command; `verify.raised` gives the load.
 """
 

@@ -179,9 +179,6 @@ def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: O
             yield finding(part, rule, False, found.detail, *fields)
 
 
-# The rule and the causing fields for each reason why nothing is served.
-
-
 # Workload fields that a deployment states itself. Of its drafts an option may add the acceptance, which no flag states.
 DRAFTS = "optimisations.speculative"
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")

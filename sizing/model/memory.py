@@ -105,7 +105,7 @@ def static_fraction(
 ) -> float:
     """SGLang's share of memory for weights and pool: (memory - reserve)/memory, rounded to three digits.
 
-    Source: sglang python/sglang/srt/server_args.py, as `specs.engine.Reserve` states its terms.
+    Source: sglang python/sglang/srt/server_args.py, as `MemoryReserve` states its terms.
     """
     reserve_mib = (
         reserve.base_mib
