@@ -37,7 +37,7 @@ from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing, requests_per_s
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
-from sizing.specs.errors import Checks
+from sizing.specs.errors import listed, not_known, not_whole, raise_any
 from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
@@ -124,15 +124,11 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Raise InputError with every invalid field."""
-        checks = Checks()
-        checks.wholes("layouts.tp", self.layouts.tp)
-        checks.wholes("layouts.pp", self.layouts.pp)
-        checks.wholes("in_flight", self.in_flight)
-        checks.wholes("in_flight_of_pools", self.in_flight_of_pools)
-        checks.word("arrivals", self.arrivals, ARRIVALS)
-        checks.word("metric", self.metric, LATENCIES)
-        checks.whole("seed", self.seed, least=0)
-        checks.check()
+        in_flight = {name: getattr(self, name) for name in ("in_flight", "in_flight_of_pools")}
+        whole = {"layouts.tp": self.layouts.tp, "layouts.pp": self.layouts.pp, **in_flight}
+        faults = [fault for name, values in whole.items() for fault in listed(name, values, not_whole)]
+        faults += [*not_known("arrivals", ARRIVALS, self.arrivals), *not_known("metric", LATENCIES, self.metric)]
+        raise_any((*faults, *not_whole("seed", self.seed, least=0)))
 
 
 def default_grid(question: Question) -> Grid:

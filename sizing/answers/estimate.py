@@ -21,7 +21,7 @@ from sizing.answers.answer import (
     spent,
 )
 from sizing.answers.confidence import evenly, has_odds
-from sizing.answers.search import REACHES, search, spans_nodes
+from sizing.answers.search import search, spans_nodes
 from sizing.answers.sure_size import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
 from sizing.catalog.models import load_model, stored_in
 from sizing.catalog.profiles import load_gpu
@@ -107,11 +107,11 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
-    if best is None or question.space.layouts != REACHES[0] or outcome.question.target.amount is None:
+    if best is None or question.space.layouts != "usual" or outcome.question.target.amount is None:
         return outcome
     own, rest = best.pool.replica, outcome.answers[1:]
     known = {layout_of(each.pool.replica) for each in outcome.answers} | {layout_of(each) for each in outcome.refusals}
-    wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts=REACHES[-1])
+    wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts="all")
     others = search(wide, data, known=known).answers
     less = [each for each in others if spent(each, objective) < spent(best, objective)]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))

@@ -17,7 +17,9 @@ from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIB, GIGA
 from sizing.specs.workload import Reach
 
-REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # reaches of suggested layouts: none that only a full search tries
+USUAL_REACHES: tuple[Reach, ...] = get_args(Reach)[
+    :-1
+]  # reaches of suggested layouts: none that only a full search tries
 FRACTIONS = 1_000  # steps of a memory fraction
 CACHES_A_GIGABYTE = 10  # steps of a stated cache in a GB
 
@@ -293,7 +295,7 @@ def _larger(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChan
         unsized = question.with_(serving=question.service.serving.model_copy(update=dict.fromkeys(SIZES)))
         layouts = {
             replica.layout
-            for reach in REACHES
+            for reach in USUAL_REACHES
             for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, first.data, reach)
             if isinstance(replica, Replica)
         }

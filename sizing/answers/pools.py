@@ -121,10 +121,10 @@ def search(question: Question, data: Data) -> Outcome:
 
     Where no pair within the question's reach does, all layouts are tried.
     """
-    found, furthest = _within_reach(question, data), searching.REACHES[-1]
-    if found.answers or question.space.layouts == furthest:
+    found = _within_reach(question, data)
+    if found.answers or question.space.layouts == "all":
         return found
-    return replace(_within_reach(question.with_(layouts=furthest), data), question=question)
+    return replace(_within_reach(question.with_(layouts="all"), data), question=question)
 
 
 def _within_reach(question: Question, data: Data) -> Outcome:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, get_args
 
 from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
 from sizing.answers.confidence import margin_of
 from sizing.answers.replica_counts import Reply, Trial
 from sizing.question.question import Question
+from sizing.replica.batches import by_kind, onward, together
 from sizing.replica.capacity import Capacity, Exceeded, idle_conversations, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
@@ -21,38 +21,6 @@ from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Reach, Target, latency_name
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
-
-
-Entry = TypeVar("Entry")
-Result = TypeVar("Result")
-
-
-def onward(
-    entries: Iterable[Entry | Refusal], work: Callable[[list[Entry]], Iterable[Result | Refusal]]
-) -> list[Result | Refusal]:
-    """The results of `work` in place of all entries that are not refused; it takes these together."""
-    every = list(entries)
-    results = iter(work([entry for entry in every if not isinstance(entry, Refusal)]))
-    return [entry if isinstance(entry, Refusal) else next(results) for entry in every]
-
-
-def together(groups: Sequence[Sequence[Entry]], work: Callable[[list[Entry]], Iterable[Result]]) -> list[list[Result]]:
-    """The results of `work`, which takes the entries of all groups together, in the same groups."""
-    results = iter(work([entry for group in groups for entry in group]))
-    return [list(islice(results, len(group))) for group in groups]
-
-
-def by_kind(
-    entries: Sequence[Entry], kind: Callable[[Entry], Hashable], work: Callable[[list[Entry]], Sequence[Result]]
-) -> list[Result]:
-    """The results of `work` in the order of the entries; it takes those of each kind together."""
-    alike: dict[Hashable, list[int]] = {}
-    for number, entry in enumerate(entries):
-        alike.setdefault(kind(entry), []).append(number)
-    found: dict[int, Result] = {}
-    for numbers in alike.values():
-        found.update(zip(numbers, work([entries[number] for number in numbers]), strict=True))
-    return [found[number] for number in range(len(entries))]
 
 
 class Bounded(NamedTuple):
@@ -249,14 +217,14 @@ def widened(
 
 def _wider(question: Question, outcome: Outcome) -> Iterator[Question]:
     """Yield the question with a wider reach for each precision that needs it, on the GPU types that need it."""
-    if question.space.layouts == REACHES[-1]:
+    if question.space.layouts == "all":
         return
     wider = REACHES[REACHES.index(question.space.layouts) + 1]
     budget, firsts = question.rules.gpu_budget, dict[tuple[str, str | None], Answer]()
     for answer in outcome.answers:
         if budget is None or answer.gpus <= budget:
             firsts.setdefault((answer.pool.replica.gpu_type.id, answer.pool.replica.precision), answer)
-    usual = question.space.layouts == REACHES[0] and question.target.amount is not None
+    usual = question.space.layouts == "usual" and question.target.amount is not None
     able = {key for key, answer in firsts.items() if not (usual and spans_nodes(answer))}
     for precision in question.space.precisions:
         left = tuple(each for each in question.space.gpu_types if (each.id, precision) not in able)

@@ -6,7 +6,7 @@ A scenario is the deployment that a question describes, and the traffic of its l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -32,7 +32,7 @@ from sizing.replica.timing import timed
 from sizing.specs.bands import Band, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
-from sizing.specs.errors import Checks, Fault, InputError, Part, check
+from sizing.specs.errors import Fault, InputError, Part, check, listed, not_above_0, not_known, not_whole, raise_any
 from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 
@@ -157,18 +157,21 @@ AS_IT_IS = Driving()
 
 def check_driving(driving: Driving) -> None:
     """Raise InputError with every invalid field of `driving`."""
-    checks, (kind, burstiness) = Checks(), driving.arriving
-    checks.words("policies", driving.policies, (OWN, *POLICIES))
+    raise_any(_invalid(driving))
+
+
+def _invalid(driving: Driving) -> Iterator[Fault]:
+    yield from listed("policies", driving.policies, not_known, (OWN, *POLICIES))
     for name in ("stated_replicas", "slots", "batch_size", "requests"):
-        checks.whole(name, getattr(driving, name))
-    for name, value in (("arriving.burstiness", burstiness), *((n, getattr(driving, n)) for n in SECONDS_AND_TOKENS)):
-        checks.number(name, value)
-    checks.number("length_ratio", driving.length_ratio, most=1.0)
-    checks.word("arriving.kind", kind, ("poisson", "even", "gamma"))
-    checks.word("length_shape", driving.length_shape, ("lognormal", "normal"))
-    checks.word("routing", driving.routing, ROUTINGS)
-    checks.whole("seed", driving.seed, least=0)
-    checks.check()
+        yield from not_whole(name, getattr(driving, name))
+    yield from not_above_0("arriving.burstiness", driving.arriving.burstiness)
+    for name in SECONDS_AND_TOKENS:
+        yield from not_above_0(name, getattr(driving, name))
+    yield from not_above_0("length_ratio", driving.length_ratio, most=1.0)
+    yield from not_known("arriving.kind", ("poisson", "even", "gamma"), driving.arriving.kind)
+    yield from not_known("length_shape", ("lognormal", "normal"), driving.length_shape)
+    yield from not_known("routing", ROUTINGS, driving.routing)
+    yield from not_whole("seed", driving.seed, least=0)
 
 
 def check_lengths(workload: Workload, driving: Driving, *, traced: bool) -> None:

@@ -24,7 +24,7 @@ from sizing.answers.answer import (
     spent,
 )
 from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, rate_said, sizes_said
-from sizing.answers.search import REACHES, recounted, replicas, resized, search
+from sizing.answers.search import recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL, Confidence
@@ -92,11 +92,11 @@ def confirmed(outcome: Outcome, data: Data, *, order: Order = preference, shows:
     from sizing.answers.verify import verify  # load the simulator only where needed
 
     found, question = verify(outcome, data, order=order, shows=shows), outcome.question
-    is_whole = found.pairing is not None or question.space.layouts == REACHES[-1]
+    is_whole = found.pairing is not None or question.space.layouts == "all"
     if found.answer is not None or not found.tries or is_whole:
         return found
     tried = {layout_of(answer.pool.replica) for answer in outcome.answers}
-    wider = search(question.with_(layouts=REACHES[-1]), data)
+    wider = search(question.with_(layouts="all"), data)
     others = tuple(answer for answer in wider.answers if layout_of(answer.pool.replica) not in tried)
     wider = verify(replace(wider, answers=others), data, order=order, shows=shows)
     return wider if wider.answer is not None else found

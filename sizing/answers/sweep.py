@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer
-from sizing.answers.search import Bounded, bounded, by_kind, chosen, search, tabulated, widened
+from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.answers.sure_size import Steps, with_odds
-from sizing.model.settings import Service
 from sizing.question.question import Question
+from sizing.replica.batches import by_kind
 from sizing.replica.replica import Refusal
 from sizing.replica.timing import Timed
 from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_KEPT = 256  # sets of layouts kept, some hundred kB each
-LOOKED_UP = ("engine",)  # large objects that are compared by identity
-_PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
 
 
 class Axis(NamedTuple):
@@ -47,22 +45,15 @@ def combination(axes: Sequence[Axis], number: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Layouts:
-    """The timed layouts of one model, engine and length on some GPU types, and their capacity under each set of limits.
+    """The timed layouts of one model, engine and length on some GPU types, and their capacity under each set of limits."""
 
-    `of` keeps the objects alive that keys identify by `id`, so that no other object gets the same id.
-    """
-
-    of: Question
     timed: list[Timed | Refusal]
     bounded: dict[Target, list[Bounded | Refusal]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Searches:
-    """Searches with the results of `search`, which tabulate step times once for questions that differ in demand or limits.
-
-    Engines and GPUs are compared by identity, so looking each up only once saves work.
-    """
+    """Searches with the results of `search`, which tabulate step times once for questions that differ in demand or limits."""
 
     data: Data
     _layouts: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
@@ -91,8 +82,7 @@ class Searches:
         found = {key: of for key in keys if (of := self._layouts.pop(key, None)) is not None}
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
         tables = tabulated(list(new.values()), self.data) if new else []
-        for (key, question), timed in zip(new.items(), tables, strict=True):
-            found[key] = _Layouts(question, timed)
+        found |= {key: _Layouts(timed) for key, timed in zip(new, tables, strict=True)}
         self._layouts.update((key, found[key]) for key in keys)
         while len(self._layouts) > MOST_KEPT:
             self._layouts.popitem(last=False)
@@ -111,11 +101,5 @@ def _within(layouts: Sequence[_Layouts], target: Target) -> list[list[Bounded | 
 
 def _of_layouts(question: Question) -> Hashable:
     """All inputs of a layout's memory and step times: the question without demand, limits and rules."""
-    service, target, space = question.service, question.target, question.space
-    return (
-        tuple(getattr(service, name) for name in _PLAIN),
-        tuple(id(getattr(service, name)) for name in LOOKED_UP),
-        target.offline,
-        tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),
-        (space.precisions, space.layouts),
-    )
+    space = question.space
+    return question.service, question.target.offline, tuple(space.gpu_types), space.precisions, space.layouts

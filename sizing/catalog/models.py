@@ -111,11 +111,6 @@ def stored_in(formats: Iterable[str], model: str) -> str | None:
     return next((row["name"] for row in rows if row["stored"] in formats), None)
 
 
-def published_names() -> tuple[str, ...]:
-    """The names of all published checkpoints."""
-    return tuple(row["name"] for row in _by_name().values())
-
-
 @cache
 def _by_name() -> dict[str, dict[str, str]]:
     text = read_text(data_folder("workloads") / "models" / CHECKPOINTS)

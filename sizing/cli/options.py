@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 RESERVES, GROWTH = "Reserves", "Growth"
 WAYS_TO_PAY = "Ways to pay"
-TICKS = "Teaching simulator"
 OWN = ""  # no panel: a command's own options
 
 SEARCHED = "auto"

@@ -15,6 +15,7 @@ from sizing.specs.errors import Fault, nearest, raise_any
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
 MOST = 10_000_000  # the largest count: more requests would not fit memory
+MOST_CONTEXT = 1_000_000_000  # tokens
 SEEDS = 2**32  # the number of seeds that random generators accept
 # Largest standard deviation as a multiple of the mean. Above it, most lengths are one token and a few are extremely long.
 # The model's maximum length cuts these, so that the mean differs from the stated one.

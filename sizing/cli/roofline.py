@@ -42,7 +42,7 @@ def command(**values: Any) -> None:
 
 def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
     """The sizes to show and the picture to draw. Raises InputError with all faults."""
-    from sizing.cli.reader import MOST, Reader
+    from sizing.cli.reader import MOST, MOST_CONTEXT, Reader
     from sizing.report.roofline import StepSizes
     from sizing.specs.units import LISTED_NUMBERS, whole_numbers
 
@@ -51,7 +51,7 @@ def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
         read.parsed(name, lambda text: whole_numbers(text, MOST), LISTED_NUMBERS) for name in ("batch", "prefill")
     )
     isl, osl = read.whole("isl"), read.whole("osl")
-    context = read.whole("context", most=1_000_000_000)
+    context = read.whole("context", most=MOST_CONTEXT)
     if given["context"] is not None and (given["isl"] is not None or given["osl"] is not None):
         read.fault("is stated by --isl and --osl already", "--context", "either of the two")
     elif (given["isl"] is None) != (given["osl"] is None):

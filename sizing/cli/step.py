@@ -8,7 +8,6 @@ from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
 from sizing.question.options import DISAGGREGATION_OPTIONS, option_table, with_help
 
 OWN_OPTIONS = option_table("step")
-MOST_CONTEXT = 1_000_000_000  # tokens
 OPTIONS = (*STEP_OPTIONS, *with_help(DISAGGREGATION_OPTIONS, "one layout"))
 
 
@@ -23,7 +22,7 @@ def command(**values: Any) -> None:
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.reader import Reader
+    from sizing.cli.reader import MOST_CONTEXT, Reader
     from sizing.question.ask import layout_question
     from sizing.question.names import Layers
     from sizing.question.options import check_rules, of_layout, options_of

@@ -20,7 +20,7 @@ from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data
 from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
-from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.errors import Fault, InputError, not_allowed, raise_any
 from sizing.specs.gpu import Gpu, GpuType, Price
 from sizing.specs.units import WATTS_PER_KW, kwh_per_million_tokens
 
@@ -50,19 +50,19 @@ def check_ways(ways: Ways) -> None:
         allowed = (
             "Ways(own=(load_server('hgx-h100'),), clouds=(('aws', 'on-demand'),), api=(ApiPrices(...),)), each optional"
         )
-        raise InputError(f"{ways!r} is not allowed", field="ways", allowed=allowed)
+        raise InputError(not_allowed("ways", ways, allowed))
     faults = [
-        Fault(f"{pair!r} is not allowed", field="clouds", allowed="(provider, kind), as ('aws', 'on-demand')")
+        not_allowed("clouds", pair, "(provider, kind), as ('aws', 'on-demand')")
         for pair in ways.clouds
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(word, str) for word in pair))
     ]
     for name, kind in (("own", OwnFile), ("api", ApiPrices)):
         values = getattr(ways, name)
         if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
-            faults.append(Fault(f"{values!r} is not allowed", field=name, allowed=f"a tuple of {kind.__name__}"))
+            faults.append(not_allowed(name, values, f"a tuple of {kind.__name__}"))
     split = ways.split
     if split is not None and split != BY_TIME and (isinstance(split, str) or not 0 <= split < float("inf")):
-        faults.append(Fault(f"{split!r} is not allowed", field="split", allowed=f"{BY_TIME}, or a number from 0 on"))
+        faults.append(not_allowed("split", split, f"{BY_TIME}, or a number from 0 on"))
     raise_any(faults)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sizing.model.attention import Numeric
 from sizing.replica import batching, timing
+from sizing.replica.batches import by_kind
 from sizing.replica.batching import Point, Points
 from sizing.replica.curves import Array, Batching, Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.replica import Replica
@@ -408,15 +409,12 @@ def _together(
     found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], list[Solved]], at_once: int = AT_ONCE
 ) -> list[Solved]:
     """Call `solve` for groups of layouts that can be stacked. It gets the layouts of a group and their numbers."""
-    alike: dict[Hashable, list[int]] = {}
-    for number, timed in enumerate(found):
-        alike.setdefault(shared(timed.curves, timed.batching), []).append(number)
-    solved: dict[int, Solved] = {}
-    for numbers in alike.values():
-        for start in range(0, len(numbers), at_once):
-            some = numbers[start : start + at_once]
-            solved.update(zip(some, solve([found[number] for number in some], some), strict=True))
-    return [solved[number] for number in range(len(found))]
+
+    def in_turn(numbers: list[int]) -> list[Solved]:
+        groups = (numbers[start : start + at_once] for start in range(0, len(numbers), at_once))
+        return [each for some in groups for each in solve([found[number] for number in some], some)]
+
+    return by_kind(range(len(found)), lambda number: shared(found[number].curves, found[number].batching), in_turn)
 
 
 def shared(curves: Curves, flow: Batching) -> Hashable:

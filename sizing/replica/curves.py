@@ -20,6 +20,7 @@ from sizing.model.extras import drafts
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
+    NEXT_TO_NONE,
     corrected_s,
     extras_of_prompts,
     extras_of_tokens,
@@ -37,7 +38,6 @@ from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
-NEXT_TO_NONE = 1e-6  # tokens, almost none
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 Array = NDArray[np.float64]
 

@@ -30,7 +30,6 @@ from sizing.specs.kernels import ExpertKernel, MeasuredKernels, Surface
 from sizing.specs.units import GIGA, MICRO, TERA
 
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
-QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 UNPACKED = (
     "int4",
@@ -266,7 +265,7 @@ class Kernels:
         """
         launch_s = min(t0_s, self._rows.choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
         inputs = operation.matrix.inputs if operation.matrix else 0.0
-        moved, share = QUANTISE_BYTES * operation.rows * inputs, self.assumptions.small_kernels.memory
+        moved, share = surfaces.QUANTISE_BYTES * operation.rows * inputs, self.assumptions.small_kernels.memory
         streamed_s = self._streamed_s(moved, share, t0_s - launch_s)
         bare_s = np.maximum(
             operation.flops / (self._flops_per_s(precision) * self._gain(operation)),

@@ -9,14 +9,14 @@ import pytest
 from builders import memory_of, plan_for, real_gpu, settings_for
 from places import SHARED
 
-from sizing.catalog.models import SHELF, load_model, published, published_names
+from sizing.catalog.models import SHELF, _by_name, load_model, published
 from sizing.catalog.shelf import only
 from sizing.model import architecture
 from sizing.specs.errors import InputError
 from sizing.specs.model import CheckpointRules, Model
 from sizing.specs.units import GIB
 
-KNOWN = sorted(published_names())
+KNOWN = sorted(row["name"] for row in _by_name().values())
 FACTS = SHARED / "facts"
 
 

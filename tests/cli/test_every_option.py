@@ -19,7 +19,7 @@ import pytest
 from sizing.answers import brief, whatif
 from sizing.cli.curve import CURVE_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.options import COST_OPTIONS, MEMORY_OPTIONS, PLAN_OPTIONS, STEP_OPTIONS, TICKS
+from sizing.cli.options import COST_OPTIONS, MEMORY_OPTIONS, PLAN_OPTIONS, STEP_OPTIONS
 from sizing.cli.report import OPTIONS as REPORT_OPTIONS
 from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
 from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
     ),
     "simulate": (
         ("-g", "h100-sxm", *LENGTHS, "--requests", "100"),
-        tuple(option for option in SIMULATE_OPTIONS if option.panel not in (TICKS, "Output")),
+        tuple(option for option in SIMULATE_OPTIONS if option.panel not in ("Teaching simulator", "Output")),
         ("--rps", "60"),
     ),
     "roofline": (("-g", "h100-sxm", "--batch", "1,64", "--prefill", "700"), STEP_OPTIONS, ()),

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.advice import UNSURE
 from sizing.answers.answer import Answer, OtherAnswer, Outcome, Pool
-from sizing.answers.search import REACHES
 from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import joined, milliseconds, money, number, plural
@@ -329,7 +328,7 @@ def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
     if best.separate or len(outcome.answers) < 2:
         return None
     other = outcome.answers[1]
-    asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
+    asks = "pipelines" if best.pool.replica.layout.pp == 1 else "all"
     return filled(FewerGpus, figures_by_name(other, outcome.question), asks=asks)
 
 
