@@ -21,7 +21,8 @@ from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
 from sizing.engine.simulation import Traffic, simulate
-from sizing.question.question import Question
+from sizing.question.options import Options
+from sizing.question.question import Question, load_data
 from sizing.replica.capacity import Capacity
 from sizing.specs.data import Data
 from sizing.specs.demand import replicas_for
@@ -74,6 +75,15 @@ class BusiestMinute(Frozen):
         isl, osl = (max(1, round(float(column.mean()))) for column in self.rows[self.start : self.end, 1:3].T)
         return {"isl": isl, "osl": osl, "max_model_len": max(isl + osl, int((self.rows[:, 1] + self.rows[:, 2]).max()))}
 
+    def as_demand(self, options: Options, max_model_len: int | None = None) -> Options:
+        """Options with the rate and lengths of the minute; the longest sequence is that of the options, else `max_model_len` if stated."""
+        tokens = self.lengths()
+        longest = options.fields.get("serving.max_model_len") or max_model_len or tokens["max_model_len"]
+        del tokens["max_model_len"]
+        own = {"demand": {"requests_per_s": self.per_s}, "tokens": tokens, "serving.max_model_len": longest}
+        flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in tokens)), "--trace")
+        return options._replace(fields={**options.fields, **own}, flags={**options.flags, **flags})
+
     def traffic(self) -> Traffic:
         """The traffic to replay: the minute, with unmeasured requests before and after it."""
         arrival = self.rows[:, 0]
@@ -111,7 +121,7 @@ class _Fewest(NamedTuple):
     refuted: Answer | None
 
 
-def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
+def replayed(outcome: Outcome, minute: BusiestMinute, data: Data | None = None) -> Outcome:
     """The outcome with the best size that keeps the limits in the replay, and its replay as the run.
 
     Each layout starts at its size for random arrivals, and grows to the fewest replicas that keep the limits in the replay. The
@@ -119,7 +129,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
     are no alternatives. Where no size tried keeps the limits, the last one is returned with `passed` False. Of separate pools,
     which are not replayed, the outcome from one pool is.
     """
-    outcome = outcome.one_pool or outcome
+    data, outcome = data or load_data(), outcome.one_pool or outcome
     first, question = outcome.confirmed, outcome.question
     if first is None:
         return outcome

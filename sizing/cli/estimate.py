@@ -69,7 +69,8 @@ def command(
     minute = Part(lambda: _busiest(values["trace"] or trace_of(file, options), values))
     if minute.faults:
         check(output, minute)
-    options = _of_minute(options, minute.value, file)
+    if minute.value is not None:
+        options = minute.value.as_demand(options, None if file is None else file.serving.max_model_len)
     question, data = question_of(workload, options, output, pooled=True), load_data()
     simulated = not values["no_verify"]
     outcome = estimate(to_size(question, values), data, simulated=simulated, relaxed=not values["quiet"])
@@ -130,16 +131,11 @@ def file_of(workload: str | None) -> Workload | None:
 
 
 def trace_of(file: Workload | None, options: Options) -> str | None:
-    """The trace that a workload states as its demand; None where an option states the demand, or no replay is like the workload."""
-    from sizing.question.demand import says_shape
+    """The trace of a workload to replay; None where an option states the demand."""
+    from sizing.question.demand import trace_to_replay
 
     replaced = any(name.partition(".")[0] == "demand" for name in options.fields)
-    if file is None or file.demand is None or replaced:
-        return None
-    plan, more = file.planning, file.optimisations
-    turns = more.prefix is not None and more.prefix.turns is not None
-    apart = file.mode == "offline" or turns or more.disaggregate is not None or plan.poisson_percentile is not None
-    return None if apart or says_shape(plan) else file.demand.trace
+    return None if file is None or replaced else trace_to_replay(file)
 
 
 def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | None:
@@ -153,19 +149,6 @@ def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | No
 
     check_rules(("a minute of a trace",), QUESTION_OPTIONS, values)
     return busiest_minute(trace, load_trace(expanded(trace)))
-
-
-def _of_minute(options: Options, minute: BusiestMinute | None, file: Workload | None) -> Options:
-    """The options with the rate and lengths of the minute as demand and tokens."""
-    if minute is None:
-        return options
-    lengths = minute.lengths()
-    stated = None if file is None else file.serving.max_model_len
-    longest = options.fields.get("serving.max_model_len") or stated or lengths["max_model_len"]
-    tokens = {name: lengths[name] for name in ("isl", "osl")}
-    own = {"demand": {"requests_per_s": minute.per_s}, "tokens": tokens, "serving.max_model_len": longest}
-    flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in ("isl", "osl"))), "--trace")
-    return options._replace(fields={**options.fields, **own}, flags={**options.flags, **flags})
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:

@@ -21,7 +21,7 @@ from sizing.specs.demand import HOURS_OF_DAY, Demand
 from sizing.specs.errors import InputError
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from sizing.specs.values import Kind, Range
-from sizing.specs.workload import Defaults, Planning
+from sizing.specs.workload import Defaults, Planning, Workload
 
 SPREAD = 12.0  # standard deviations summed on either side of the mean; the rest has a probability below 1e-30
 FEWEST_TERMS = 40  # terms summed above a mean near 0, where the standard deviation is too small
@@ -284,6 +284,14 @@ def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
 def says_shape(planning: Planning) -> bool:
     """Whether a workload states how its peak relates to its mean."""
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
+
+
+def trace_to_replay(workload: Workload) -> str | None:
+    """The trace that a workload states as its demand; None without one, and where no replay is like the workload."""
+    plan, more = workload.planning, workload.optimisations
+    turns = more.prefix is not None and more.prefix.turns is not None
+    apart = workload.mode == "offline" or turns or more.disaggregate is not None or plan.poisson_percentile is not None
+    return None if workload.demand is None or apart or says_shape(plan) else workload.demand.trace
 
 
 def _has_mean(kind: str, planning: Planning) -> bool:
