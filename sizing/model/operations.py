@@ -147,7 +147,7 @@ TINY = 1e-12  # avoids 0/0
 def all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float) -> Operation:
     """The all-reduce of the hidden states of `tokens` tokens over `gpus` GPUs."""
     message = tokens * model.hidden_size * ACTIVATION_BYTES
-    return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus)
+    return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus, rows=tokens)
 
 
 def pipeline_sends(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:

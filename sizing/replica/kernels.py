@@ -121,8 +121,8 @@ class Kernels:
     @cached_property
     def links(self) -> Links:
         """The links between GPUs, timed by the engine's rows."""
-        plain, fused = self.settings.collectives == "nccl", self.settings.fused_all_reduce
-        return Links(self.gpu, self.assumptions, self._rows, plain, fused)
+        plain, chosen = self.settings.collectives == "nccl", self.settings
+        return Links(self.gpu, self.assumptions, self._rows, plain, chosen.fused_all_reduce, chosen.one_shot)
 
     @cached_property
     def draft(self) -> Kernels:

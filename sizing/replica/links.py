@@ -15,9 +15,9 @@ import numpy as np
 from sizing.model.attention import Numeric
 from sizing.model.operations import Operation
 from sizing.replica.kernel_rows import KernelRows
-from sizing.specs.engine_time import FusedAllReduce
+from sizing.specs.engine_time import FusedAllReduce, OneShot
 from sizing.specs.errors import Fault, UntimedError
-from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
+from sizing.specs.gpu import Assumptions, CollectiveRow, DispatchWay, Gpu
 from sizing.specs.units import BITS_PER_BYTE, GIGA, KIB, MIB, MICRO
 
 
@@ -60,7 +60,7 @@ class Links(NamedTuple):
     """The links of a GPU, with the measured rows of its collectives.
 
     `plain` restricts the rows to the plain library's, for engines that use no other collectives. `fused` says which
-    all-reduces include the residual's norm.
+    all-reduces include the residual's norm, `one_shot` which ones send the whole message to every GPU.
     """
 
     gpu: Gpu
@@ -68,6 +68,7 @@ class Links(NamedTuple):
     rows: KernelRows
     plain: bool
     fused: FusedAllReduce | None = None
+    one_shot: OneShot | None = None
 
     def link(self, gpus: int) -> tuple[str, float, float]:
         """(kind, bytes/s per direction at its usual share, alpha in s) of the slowest link among `gpus` GPUs."""
@@ -154,7 +155,7 @@ class Links(NamedTuple):
         extent = operation.gpus * operation.apart
         row = self.rows.collective(operation.rule, operation.gpus, self.plain)
         if link is not None and extent <= link.domain_gpus and row is not None:
-            measured = measured_s(operation.message_bytes, row.kib, row.us)
+            measured = self._one_shot_s(operation, row)
             return self._fused_s(operation, measured) + self._slower_link_s(operation)
         _, bytes_per_s, alpha_s = self.link(extent)
         return ring_s(operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
@@ -167,6 +168,20 @@ class Links(NamedTuple):
         more = 1 / own.gb_per_s_per_direction - 1 / measured.gb_per_s_per_direction
         sent = traffic_factor(operation.rule, operation.gpus) * operation.message_bytes
         return sent * more / (self.assumptions.link_efficiency * GIGA)
+
+    def _one_shot_s(self, operation: Operation, row: CollectiveRow) -> Numeric:
+        """Seconds by the measured row; few tokens' bytes beyond the row's largest one-shot message go to each GPU."""
+        measured = measured_s(operation.message_bytes, row.kib, row.us)
+        rule, link = self.one_shot, self.gpu.datasheet.link
+        if operation.rule != "all_reduce" or rule is None or link is None or operation.gpus not in rule.gpus:
+            return measured
+        most_bytes = rule.measured_mib[rule.gpus.index(operation.gpus)] * MIB
+        sent = (operation.gpus - 1) * (operation.message_bytes - most_bytes)
+        _, bytes_per_s, _ = self.link(operation.gpus)
+        one_shot_s = measured_s(most_bytes, row.kib, row.us) + sent / bytes_per_s
+        tokens = np.asarray(operation.rows)
+        few = (tokens > 0) & (tokens <= rule.most_tokens)
+        return np.where(few & (sent > 0), np.maximum(measured, one_shot_s), measured)
 
     def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
         """Seconds of an all-reduce that alone takes `alone_s`; for small messages a fused kernel also computes the norm."""

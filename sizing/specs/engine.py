@@ -11,6 +11,7 @@ from sizing.specs.engine_time import (
     GroupedReads,
     HostTime,
     NormKernels,
+    OneShot,
     QuickExperts,
     SpeculationHost,
     VectorAttention,
@@ -299,6 +300,7 @@ class EngineSettings(Spec):
 
     - `admission`: what must be free in the cache to admit a request. `prompt`: the blocks of its prompt. `first_chunk`: those
       of its first chunk. `reserve`: those of prompt and output. `estimate`: what SGLang's running estimate says.
+    - `one_shot`: the all-reduces that take one step because they have few tokens, whatever their bytes.
     - `padded_batches`: sequences to which a decode step is filled up, where a script captures CUDA graphs far apart.
     - `captured_prefill_tokens`: a step with up to this many prefill tokens runs as a CUDA graph.
     - `max_num_seqs_of`: in a pipeline, `max_num_seqs` counts the sequences of the whole engine, or those of each microbatch.
@@ -356,6 +358,7 @@ class EngineSettings(Spec):
     captured_prefill_tokens: NonNegativeInt
     collectives: Literal["custom", "nccl"]
     fused_all_reduce: FusedAllReduce | None = None
+    one_shot: OneShot | None = None
     context_parallel: Flag = False
     decode_context_parallel: Flag = False
     attention_ranks: Literal["any", "one_or_all"]

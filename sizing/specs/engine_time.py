@@ -142,6 +142,17 @@ class FusedAllReduce(Spec):
         return dict(zip(self.gpus, self.most_mib, strict=True)).get(gpus, 0.0)
 
 
+class OneShot(Spec):
+    """All-reduces of up to `most_tokens` tokens, which send the whole message to every GPU, whatever its size.
+
+    The measured rows do so up to `measured_mib`, by `gpus` of the group. Larger messages take two steps there.
+    """
+
+    gpus: tuple[PositiveInt, ...]
+    measured_mib: tuple[Positive, ...]
+    most_tokens: PositiveInt
+
+
 Factor = Literal["compute", "bandwidth", "step_us", "sequence_us"]
 FACTORS: tuple[Factor, ...] = get_args(Factor)
 # Outside these bounds a run was made on another GPU, or its row does not describe its setup.
