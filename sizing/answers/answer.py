@@ -302,10 +302,10 @@ class Suggestion(NamedTuple):
 
 
 class ConfidentAnswer(NamedTuple):
-    """Another answer whose sure size (`sure`) is cheaper than the first one's, or the only one known; both by the closed form."""
+    """Another answer whose sure size (`sure_answer`) is cheaper than the first one's, or the only one known; both by the closed form."""
 
     answer: Answer
-    sure: Answer
+    sure_answer: Answer
 
 
 class Outcome(Frozen):
@@ -317,9 +317,9 @@ class Outcome(Frozen):
     `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found, `usual`
     the answer at usual limits where none is set, `in_fp8` one of fewer GPUs; `suggestions` help where there is no answer.
     `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome without
-    separate pools, for comparison, where all else is of separate pools. `surely` is the deployment on the first answer's GPU type
-    that keeps the limits in the stated share (90 % by default) of similar published runs, and `sure` is what these runs say.
-    `surer` is an answer whose sure size is cheaper.
+    separate pools, for comparison, where all else is of separate pools. `sure_answer` is the deployment on the first answer's GPU type
+    that keeps the limits in the stated share (90 % by default) of similar published runs, and `odds` is what these runs say.
+    `cheaper_when_sure` is an answer whose sure size is cheaper.
     """
 
     question: Question = field(repr=False)
@@ -333,9 +333,9 @@ class Outcome(Frozen):
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
     one_pool: Outcome | None = field(default=None, repr=False)
-    sure: ConfidentSize | None = None
-    surely: Answer | None = field(default=None, repr=False)
-    surer: ConfidentAnswer | None = field(default=None, repr=False)
+    odds: ConfidentSize | None = None
+    sure_answer: Answer | None = field(default=None, repr=False)
+    cheaper_when_sure: ConfidentAnswer | None = field(default=None, repr=False)
     idle: NearlyIdle | None = field(default=None, repr=False)
     usual: OtherAnswer | None = field(default=None, repr=False)
     in_fp8: OtherAnswer | None = field(default=None, repr=False)

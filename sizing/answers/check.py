@@ -26,7 +26,7 @@ class Held(Frozen):
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
     `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
-    demand needs. `surely` is its sure size, and `sure` what published runs say. Beyond its capacity, `reason` is "capacity"
+    demand needs. `sure_answer` is its sure size, and `odds` what published runs say. Beyond its capacity, `reason` is "capacity"
     and `binding` is what limits it. Where its queue grows without end, `answer` is None and `stable` is the most of the demand that
     it serves, whatever the latency.
     """
@@ -39,8 +39,8 @@ class Held(Frozen):
     most_requests_per_s: float | None = None
     utilisation: float | None = None
     needed: Answer | None = None
-    sure: ConfidentSize | None = None
-    surely: Answer | None = None
+    odds: ConfidentSize | None = None
+    sure_answer: Answer | None = None
     verified: bool | None = None
     binding: str | None = None
     stable: float | None = None
@@ -48,7 +48,7 @@ class Held(Frozen):
     @property
     def runs(self) -> str:
         """The runs that its chance is a share of, in words."""
-        return of_runs(self.sure is not None and self.sure.own, any_gpu=self.sure is not None and self.sure.any_gpu)
+        return of_runs(self.odds is not None and self.odds.own, any_gpu=self.odds is not None and self.odds.any_gpu)
 
 
 def held(
@@ -78,13 +78,13 @@ def _held(outcome: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
         return _against(at_most, pool, of, replicas, data)
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
-        needed = answer(of, data, simulated=simulate, sure=False).answer
+        needed = answer(of, data, simulated=simulate, finds_sure=False).answer
         short = Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
         return _overloaded(short, pool, replicas, data, simulate)
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
     verdict = judged(size, of) if simulate else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
-    needed = sized if holds else answer(of, data, simulated=simulate, sure=False).answer
+    needed = sized if holds else answer(of, data, simulated=simulate, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
     return Held(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
@@ -103,7 +103,7 @@ def _with_sure(result: Held, outcome: Outcome, replicas: int, data: Data, asked:
     if size is None:  # the replicas that run serve at most `most` requests/s together, whatever the load of `pool`
         times = 1.0 if most is None else most / (pool.capacity.requests_per_s * replicas)
         size = Answer((replace(pool, count=replicas, capacity=pool.capacity.times(times)),))
-    return replace(result, sure=_said(size, result.question, data, confidence, sure), surely=sure)
+    return replace(result, odds=_said(size, result.question, data, confidence, sure), sure_answer=sure)
 
 
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
@@ -191,7 +191,7 @@ def _of_pools(question: Question, data: Data, simulate: bool, confidence: float)
         return short if needed is None else _short_pools(short, needed, data, simulate, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
     held = Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
-    return replace(held, sure=_said(best, question, data, confidence))
+    return replace(held, odds=_said(best, question, data, confidence))
 
 
 def _said(
@@ -219,7 +219,7 @@ def _short_pools(short: Held, needed: Answer, data: Data, simulate: bool, confid
         most = best.most_requests_per_s
         used, binding = rate / most, best.tightest.ended_by
         short = replace(short, most_requests_per_s=most, utilisation=used, binding=binding)
-    short = replace(short, sure=_said(best or needed, question, data, confidence))
+    short = replace(short, odds=_said(best or needed, question, data, confidence))
     unlimited = question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0)
     pair = answer(unlimited, data, simulated=False).answer
     over = simulated(pair, question) if pair is not None and simulate else pair

@@ -52,7 +52,7 @@ def compare(
         if not left:
             break
         left.sort(key=lambda number: -found[number].answers[0].gpus)  # large answers take longest: they start first
-        work = partial(answer, data=data, simulated=True, sure=False)
+        work = partial(answer, data=data, simulated=True, finds_sure=False)
         for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
             found[number], done = outcome, done + 1
             if progress is not None:
@@ -63,7 +63,7 @@ def compare(
         found[number] = _with_less(found[number], data)
     surer = surer_outcome(found[first], [found[number] for number in others], by)
     usual, fp8 = at_usual_limits(found[first], question, data), in_fp8(found[first], candidates[first], data)
-    found[first] = replace(found[first], surer=surer, usual=usual, in_fp8=fp8)
+    found[first] = replace(found[first], cheaper_when_sure=surer, usual=usual, in_fp8=fp8)
     return found
 
 

@@ -91,7 +91,7 @@ class Said(NamedTuple):
 
     answer: Answer
     question: Question
-    sure: Answer | None = None
+    sure_answer: Answer | None = None
     even: bool = False
 
     @property
@@ -103,9 +103,9 @@ class Said(NamedTuple):
     @property
     def is_sure(self) -> bool:
         """Whether the size is at least the sure size of its own layout."""
-        if self.sure is None:
+        if self.sure_answer is None:
             return False
-        return is_alike(self.answer, self.sure) and self.answer.gpus >= self.sure.gpus
+        return is_alike(self.answer, self.sure_answer) and self.answer.gpus >= self.sure_answer.gpus
 
     @property
     def confirmed(self) -> float:
@@ -131,16 +131,16 @@ def _size_said(said: Said, margins: Margins | str | None, runs: PublishedRuns | 
         return ConfidentSize(None, confidence, 0, None, str(margins))
     margin, pool = margins.of(confidence), said.answer.pool
     kept = margins.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
-    if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
+    if said.sure_answer is not None:  # the sure size is simulated, and the capacity is an estimate
         kept = kept | (margins.of_runs <= margin) if said.is_sure else kept & (margins.of_runs < margin)
     chance, why = float(margins.share[kept].max(initial=0.0)), None
     if said.answer.run is not None:  # a size that was simulated for a confidence has it
         slow = np.diff(margins.share, prepend=0.0)[kept & ~_kept_as_simulated(said, margins, runs)].sum()
         chance = max(chance - float(slow), min(chance, said.confirmed)) if slow else chance
-    if said.sure is None:
+    if said.sure_answer is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
-    gpus, place = None if said.sure is None else said.sure.gpus, margins.place(confidence)
+    gpus, place = None if said.sure_answer is None else said.sure_answer.gpus, margins.place(confidence)
     known = ConfidentSize(gpus, confidence, margins.groups, chance, why, margins.own, any_gpu=margins.any_gpu)
     return known._replace(by=TIMES[margins.by[place]], times=float(margins.times[place]))
 
@@ -360,7 +360,7 @@ def _margin(confidence: Confidence, question: Question, margins: Margins | str) 
 
 def has_odds(outcome: Outcome) -> bool:
     """Whether published runs give the probability that a plain prediction keeps its limits."""
-    target, said = outcome.question.target, outcome.sure
+    target, said = outcome.question.target, outcome.odds
     return target.confidence is None and target.amount is not None and said is not None and said.chance is not None
 
 

@@ -71,7 +71,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 
 def _closed_form(question: Question, data: Data) -> Answer | None:
     """The answer by the closed form, with even odds."""
-    return answer(question, data, simulated=False, sure=False).answer
+    return answer(question, data, simulated=False, finds_sure=False).answer
 
 
 def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
@@ -101,7 +101,7 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
-    """Add all layouts on the answer's GPU type that cost less than the answer; `surer` stays within the question's reach.
+    """Add all layouts on the answer's GPU type that cost less than the answer; `cheaper_when_sure` stays within the question's reach.
 
     These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a
     pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
@@ -143,13 +143,13 @@ def _may_gain(answer: Answer, question: Question) -> bool:
 
 
 def answer(
-    question: Question, data: Data, *, simulated: bool = True, order: Order = preference, sure: bool = True
+    question: Question, data: Data, *, simulated: bool = True, order: Order = preference, finds_sure: bool = True
 ) -> Outcome:
     """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
 
-    Where the question asks for separate pools, the answers have them. Only with `sure` are sure sizes found.
+    Where the question asks for separate pools, the answers have them. Only with `finds_sure` are sure sizes found.
     """
-    return with_odds([question], Steps.of(data, simulated=simulated, order=order), sure=sure)[0]
+    return with_odds([question], Steps.of(data, simulated=simulated, order=order), finds_sure=finds_sure)[0]
 
 
 def surely_answered(found: tuple[Question, Outcome], data: Data, *, simulated: bool = True) -> Outcome:
@@ -188,6 +188,6 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
     """The best answer without a confidence; the cautious answer is a candidate too, as it also keeps the limits."""
     plain = question.with_(confidence=None)
-    answers = (answer(plain, data, simulated=simulated, sure=False).answer, cautious.answer)
+    answers = (answer(plain, data, simulated=simulated, finds_sure=False).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)

@@ -38,7 +38,7 @@ MOST_AT_ONCE = 2.0  # the largest growth after a replay: waits under overload sa
 SEED = 0
 QUEUE = "utilisation"  # what binds where a size without a latency beyond its limit does not hold
 NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for random arrivals
-    "relaxation": None, "beyond": None, "predicted": None, "surer": None, "surely": None, "in_fp8": None,
+    "relaxation": None, "beyond": None, "predicted": None, "cheaper_when_sure": None, "sure_answer": None, "in_fp8": None,
 }  # fmt: skip
 
 
@@ -235,10 +235,10 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
     found = replace(outcome, answers=answers, passed=True, **{**NOT_REPLAYED, "relaxation": relaxation})
     if found.answer is None:
         return replace(found, suggestions=(Suggestion.of(advice.LARGER_BUDGET, size),))
-    if outcome.sure is None:
+    if outcome.odds is None:
         return found
     surely = _surely(size, question, data)
-    return replace(found, surely=surely, sure=sizes_said([Said(size, question, surely)], data.runs)[0])
+    return replace(found, sure_answer=surely, odds=sizes_said([Said(size, question, surely)], data.runs)[0])
 
 
 def _surely(size: Answer, question: Question, data: Data) -> Answer | None:

@@ -105,8 +105,8 @@ def confirmed(outcome: Outcome, data: Data, *, order: Order = preference, shows:
 # --- even odds and sure sizes --------------------------------------------------------------------------------------------
 
 
-def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True) -> list[Outcome]:
-    """The outcomes of questions with at least even odds and, where `sure`, their sure sizes.
+def with_odds(questions: Sequence[Question], steps: Steps, *, finds_sure: bool = True) -> list[Outcome]:
+    """The outcomes of questions with at least even odds and, where `finds_sure`, their sure sizes.
 
     Where fewer than half of the similar published runs would keep demand and limits, the steps are taken again with a
     confidence of 50 %.
@@ -118,7 +118,7 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True)
         plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
         outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
         found[number] = Confirmed(even.searched, outcome)
-    return with_sure(found, steps) if sure else [of.outcome for of in found]
+    return with_sure(found, steps) if finds_sure else [of.outcome for of in found]
 
 
 def _with_odds_below_even(confirmed: Sequence[Confirmed], data: Data) -> list[int]:
@@ -146,19 +146,19 @@ def with_sure(confirmed: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     """
     able = [of for of in confirmed if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
-    said = sizes_said([Said(of.answers[0], of.question, of.surely, of.even) for of in tied], steps.data.runs)
+    said = sizes_said([Said(of.answers[0], of.question, of.sure_answer, of.even) for of in tied], steps.data.runs)
     sized = [
-        replace(of, sure=rate_said(of, steps.data.runs) if of.question.target.amount is None else size)
+        replace(of, odds=rate_said(of, steps.data.runs) if of.question.target.amount is None else size)
         for of, size in zip(tied, said, strict=True)
     ]
     others = surer([(of, of_other_types(of)) for of in sized], steps.data)
-    done = iter([replace(of, surer=other) for of, other in zip(sized, others, strict=True)])
+    done = iter([replace(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
     return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
 
 
 def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
     """The outcome with its sure size, whose layout becomes the answer where it takes no more, at no less than even odds."""
-    outcome, best, question = replace(confirmed.outcome, surely=sure), confirmed.best, confirmed.outcome.question
+    outcome, best, question = replace(confirmed.outcome, sure_answer=sure), confirmed.best, confirmed.outcome.question
 
     def size(answer: Answer) -> tuple[float, ...]:
         return steps.order(answer, question)[:-TIES]
@@ -173,7 +173,7 @@ def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcom
     (odds,) = sizes_said([Said(again.answer, question, even=outcome.even)], steps.data.runs)
     if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
-    return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, surely=sure)
+    return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, sure_answer=sure)
 
 
 # --- the sure size ------------------------------------------------------------------------------------------------------
@@ -285,8 +285,10 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
     """
     if data.runs is None:
         return [None] * len(asked)
-    able = [of.sure is not None and of.question.target.confidence is None for of, _ in asked]
-    below = [_below(others, of.surely, of.question) if ok else [] for ok, (of, others) in zip(able, asked, strict=True)]
+    able = [of.odds is not None and of.question.target.confidence is None for of, _ in asked]
+    below = [
+        _below(others, of.sure_answer, of.question) if ok else [] for ok, (of, others) in zip(able, asked, strict=True)
+    ]
     questions = [_surely_asked(of, data) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
     sized = recounted(list(zip(below, questions, strict=True)))
     return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
@@ -299,17 +301,19 @@ def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> Co
 
 def _least(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
     """The cheapest sure size of those `answers`, if it spends less than the outcome's own."""
-    most = math.inf if outcome.surely is None else spent(outcome.surely, objective)
-    best = min(answers, key=lambda each: spent(each.sure, objective), default=None)
-    return best if best is not None and spent(best.sure, objective) < most else None
+    most = math.inf if outcome.sure_answer is None else spent(outcome.sure_answer, objective)
+    best = min(answers, key=lambda each: spent(each.sure_answer, objective), default=None)
+    return best if best is not None and spent(best.sure_answer, objective) < most else None
 
 
 def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
     """The answer of other outcomes with the cheapest sure size, as `surer` finds it among the answers of one outcome."""
-    if first.sure is None or first.question.target.confidence is not None:
+    if first.odds is None or first.question.target.confidence is not None:
         return None
     sized = [
-        ConfidentAnswer(of.answer, of.surely) for of in outcomes if of.answer is not None and of.surely is not None
+        ConfidentAnswer(of.answer, of.sure_answer)
+        for of in outcomes
+        if of.answer is not None and of.sure_answer is not None
     ]
     return _least(sized, first, objective)
 

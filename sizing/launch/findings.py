@@ -196,9 +196,9 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
     if found.utilisation is not None:  # the load of a replica falls as their number grows
         counts.append(math.ceil(found.utilisation * checked.replicas / _asked_share(policy)))
     if found.utilisation is not None and policy.confidence is not None:
-        if found.surely is None:
+        if found.sure_answer is None:
             return None
-        counts.append(found.surely.pool.count)
+        counts.append(found.sure_answer.pool.count)
     return max(counts)
 
 
@@ -246,9 +246,9 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
 
 def _chance(held: Held) -> float:
     """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
-    chance = None if held.sure is None else held.sure.chance
+    chance = None if held.odds is None else held.odds.chance
     if chance is None:
-        why = (held.sure and held.sure.why_not) or "no published runs are like it"
+        why = (held.odds and held.odds.why_not) or "no published runs are like it"
         raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
     return chance
 

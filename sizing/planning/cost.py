@@ -141,7 +141,7 @@ class Bill(NamedTuple):
     `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options` their
     ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented,
     `too_small` types whose servers are too small for a replica. `suggestions` are changes that would help where no type has an
-    answer. `surely` is the first option with the sure number of GPUs, if that is more. `usual` is the answer at usual limits,
+    answer. `sure_option` is the first option with the sure number of GPUs, if that is more. `usual` is the answer at usual limits,
     where none is set.
     """
 
@@ -155,7 +155,7 @@ class Bill(NamedTuple):
     break_even: tuple[BreakEven, ...]
     energy: Energy | None
     suggestions: tuple[Suggestion, ...]
-    surely: CostOption | None = None
+    sure_option: CostOption | None = None
     usual: OtherAnswer | None = None
     unowned: tuple[tuple[str, Fault], ...] = ()
 
@@ -217,7 +217,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         break_even=tuple(compared(options)),
         energy=_energy(options[0], deployed[0]) if options else None,
         suggestions=helps,
-        surely=_surely(split, deployed[0]) if deployed else None,
+        sure_option=_sure_option(split, deployed[0]) if deployed else None,
         usual=at_usual_limits(deployed[0].priced.outcome, question, data) if deployed else None,
     )
 
@@ -351,10 +351,10 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     return Deployed(priced, best, usage, options, _band(best, priced.outcome))
 
 
-def _surely(split: Split, deployed: Deployed) -> CostOption | None:
+def _sure_option(split: Split, deployed: Deployed) -> CostOption | None:
     """The first way to pay with the sure number of GPUs; None where that is unknown, or no more than the answer's."""
     outcome, prices = deployed.priced.outcome, deployed.priced.prices
-    sure, question = outcome.surely, outcome.question
+    sure, question = outcome.sure_answer, outcome.question
     if sure is None or sure.gpus <= deployed.best.gpus:
         return None
     usage = usage_of(sure, question, question.origin.workload.planning, split)

@@ -35,7 +35,7 @@ class Moved(NamedTuple):
 class Plan(NamedTuple):
     """The result of `plan`. `fleet` is None where a workload has no answer, or where `unreachable` gives a reason.
 
-    `sure` is the fleet with the replicas that keep the limits with the stated confidence, by the errors of published runs;
+    `sure_fleet` is the fleet with the replicas that keep the limits with the stated confidence, by the errors of published runs;
     None where these are unknown for a workload. `suggestions` are single changes that would make a workload feasible.
     `draws` is None without a seed.
     """
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     rules: ProvisionRules
     scaling: Scaling
     fleet: Provision | None = None
-    sure: Provision | None = None
+    sure_fleet: Provision | None = None
     growth: Growing | None = None
     cloud: Cloud | None = None
     moves: tuple[Moved, ...] = ()
@@ -116,7 +116,7 @@ def plan(
             moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
             growth=_growth(fleet, sure := surely(fleet), found.scaling),
             fleet=fleet,
-            sure=sure,
+            sure_fleet=sure,
             cloud=cloud_of(fleet, found.scaling),
         )
     except UnreachableError as error:

@@ -231,10 +231,10 @@ def tenants_sure(fleet: Provision) -> list[Tenant | None]:
 def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant | None:
     """A workload with its confident size; None where that is unknown, or no reserve reaches the availability."""
     outcome, need = answer.outcome, tenant.need
-    if outcome.surely is None:
+    if outcome.sure_answer is None:
         return None
-    if outcome.surely.gpus > answer.best.gpus:
-        need = need_of(outcome.surely, outcome.question)
+    if outcome.sure_answer.gpus > answer.best.gpus:
+        need = need_of(outcome.sure_answer, outcome.question)
     with suppress(UnreachableError):
         return tenant._replace(need=need, size=size_of(need, rules))
     return None

@@ -107,7 +107,7 @@ def record(checked: Sequence[Checked], baseline: Mapping[str, Any] | None = None
 
 def _deployment(checked: Checked) -> CheckedRecord:
     held, launched = checked.held, [part.launched for part in checked.parts]
-    answer, sure, used = (None, None, None) if held is None else (held.answer, held.sure, held.utilisation)
+    answer, sure, used = (None, None, None) if held is None else (held.answer, held.odds, held.utilisation)
     demanded = checked.question.target.requests_per_s if checked.question else None
     return filled(
         CheckedRecord,
@@ -121,7 +121,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         headroom=None if not used else 1 / used - 1,
         **{f"{name}_ms": _latency(checked, name) for name in LATENCIES},
         needed_gpus=None if held is None or held.needed is None else checked.gpus_of(held.needed),
-        gpus_sure=None if held is None or held.surely is None else checked.gpus_of(held.surely),
+        gpus_sure=None if held is None or held.sure_answer is None else checked.gpus_of(held.sure_answer),
         chance=None if sure is None else sure.chance,
         chance_of=None if held is None or sure is None or sure.chance is None else held.runs,
         why_no_chance=None if sure is None or sure.chance is not None else sure.why_not,

@@ -268,7 +268,7 @@ def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces:
         best=best,
         candidates=candidates,
         assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
-        confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
+        confidence=next((each.odds.confidence for each in outcomes if each.odds is not None), None),
         prices=price_order((each.answer for each in ordered if each.answer is not None), question),
         usual_limits=beside(ordered[0].usual, question),
         with_fp8=beside(ordered[0].in_fp8, ordered[0].question),

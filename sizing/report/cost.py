@@ -180,7 +180,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
 
 
 def _sure(bill: Bill) -> SureCost | None:
-    found, sure = bill.surely, bill.deployed[0].priced.outcome.surely
+    found, sure = bill.sure_option, bill.deployed[0].priced.outcome.sure_answer
     return None if found is None or sure is None else filled(SureCost, found, gpus=sure.gpus)
 
 

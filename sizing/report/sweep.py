@@ -116,7 +116,7 @@ class Sweep(NamedTuple):
 
 def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -> SweepRow:
     """The row of a combination from its outcome, with the latencies in the percentiles `named`."""
-    best, question, sure, (limit, reason) = outcome.answer, outcome.question, outcome.sure, limit_and_reason(outcome)
+    best, question, sure, (limit, reason) = outcome.answer, outcome.question, outcome.odds, limit_and_reason(outcome)
     nothing = _unserved(varied, limit, reason or "", named)
     if best is None:
         return nothing

@@ -71,13 +71,13 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
     found = compare(ask("chat", gpu="h100-sxm,h200-sxm"))
     for outcome in found:
         alone = estimate(ask("chat", gpu=outcome.question.space.gpu_types[0].id), relaxed=False)
-        assert outcome.sure is not None and alone.sure is not None and outcome.sure.gpus == alone.sure.gpus
+        assert outcome.odds is not None and alone.odds is not None and outcome.odds.gpus == alone.odds.gpus
     h100 = found[0].question.with_(confidence=None)
-    plain = answer(h100, load_data(), sure=False)
-    assert plain.sure is None and plain.best is not None
-    first, by_capacity = found[0].sure, surely_answered((h100, plain), load_data(), simulated=False)
-    assert first is not None and by_capacity.sure is not None and first.gpus is not None
-    assert by_capacity.sure.gpus == first.gpus > plain.best.gpus
+    plain = answer(h100, load_data(), finds_sure=False)
+    assert plain.odds is None and plain.best is not None
+    first, by_capacity = found[0].odds, surely_answered((h100, plain), load_data(), simulated=False)
+    assert first is not None and by_capacity.odds is not None and first.gpus is not None
+    assert by_capacity.odds.gpus == first.gpus > plain.best.gpus
 
 
 def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
@@ -87,10 +87,14 @@ def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
     )
     first, *_ = sorted(compare(question, simulated=False), key=lambda of: place(of.answer, "cost"))
     free = estimate(question, simulated=False, relaxed=False)
-    assert first.surer is not None and free.surer is not None
-    assert first.surer.sure.gpus == free.surer.sure.gpus
-    assert first.surer.sure.usd_per_hour == pytest.approx(free.surer.sure.usd_per_hour)
-    assert first.surely is not None and (first.surely.usd_per_hour or 0) > (first.surer.sure.usd_per_hour or 0)
+    assert first.cheaper_when_sure is not None and free.cheaper_when_sure is not None
+    assert first.cheaper_when_sure.sure_answer.gpus == free.cheaper_when_sure.sure_answer.gpus
+    assert first.cheaper_when_sure.sure_answer.usd_per_hour == pytest.approx(
+        free.cheaper_when_sure.sure_answer.usd_per_hour
+    )
+    assert first.sure_answer is not None and (first.sure_answer.usd_per_hour or 0) > (
+        first.cheaper_when_sure.sure_answer.usd_per_hour or 0
+    )
 
 
 def test_a_slow_gpu_is_not_cheap_by_the_request() -> None:

@@ -74,11 +74,11 @@ def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> 
     for first, second in ((cheap, dear), (option("h100-sxm", 1.0), option("mi300x", 50.0))):
         question = asked(50.0, 400.0).with_(gpu_types=(first, second), objective="cost")
         found = answered(question, with_runs(TEN))
-        assert found.best is not None and found.best.pool.replica.gpu_type.id == first.id and found.sure is not None
-        assert (found.sure.gpus is None) == (first.id == "mi300x") == (found.surer is not None)
-        if found.surer is not None:
-            assert found.surer.answer.pool.replica.gpu_type.id == "h100-sxm"
-            assert (found.surer.sure.gpus or 0) >= found.surer.answer.gpus
+        assert found.best is not None and found.best.pool.replica.gpu_type.id == first.id and found.odds is not None
+        assert (found.odds.gpus is None) == (first.id == "mi300x") == (found.cheaper_when_sure is not None)
+        if found.cheaper_when_sure is not None:
+            assert found.cheaper_when_sure.answer.pool.replica.gpu_type.id == "h100-sxm"
+            assert (found.cheaper_when_sure.sure_answer.gpus or 0) >= found.cheaper_when_sure.answer.gpus
 
 
 # --- margins --------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_the_margin_is_joint() -> None:
 def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
     found = answered(question, replace(data(), runs=runs))
-    said = found.sure
+    said = found.odds
     assert found.best is not None and said is not None
     assert said.chance is not None and said.chance >= 0.5
     if said.gpus is not None:
@@ -152,11 +152,11 @@ def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[f
 def test_the_sure_number_is_that_of_the_confidence() -> None:
     question = asked(None, 400.0)
     found = estimate(question, with_runs(TEN), simulated=False)
-    assert found.sure is not None and found.best is not None
-    assert (found.sure.groups, found.sure.confidence) == (10, 0.9)
-    assert found.sure.gpus == sure_of(question, 0.9, runs_of(TEN))
-    assert 0.5 <= (found.sure.chance or 0.0) < 0.9
-    assert sure_of(asked(None, 400.0, headroom=0.3), 0.9, runs_of(TEN)) > found.sure.gpus
+    assert found.odds is not None and found.best is not None
+    assert (found.odds.groups, found.odds.confidence) == (10, 0.9)
+    assert found.odds.gpus == sure_of(question, 0.9, runs_of(TEN))
+    assert 0.5 <= (found.odds.chance or 0.0) < 0.9
+    assert sure_of(asked(None, 400.0, headroom=0.3), 0.9, runs_of(TEN)) > found.odds.gpus
 
 
 def test_no_size_has_less_than_even_odds() -> None:
@@ -174,10 +174,10 @@ def test_no_size_has_less_than_even_odds() -> None:
 def test_too_few_groups_say_nothing() -> None:
     question = asked(None, 100.0)
     few = estimate(question, with_runs((1.5, 1.5)), simulated=False)
-    assert few.sure is not None and few.sure.gpus is None and few.sure.chance is None
-    assert few.sure.why_not == "no published runs like this"
+    assert few.odds is not None and few.odds.gpus is None and few.odds.chance is None
+    assert few.odds.why_not == "no published runs like this"
     other = estimate(question, replace(data(), runs=runs_of(TEN, kind="moe")), simulated=False)
-    assert other.sure is not None and other.sure.gpus is None
+    assert other.odds is not None and other.odds.gpus is None
 
 
 def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
@@ -197,23 +197,23 @@ def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | No
     plain = answer(asked_for, data_, simulated=simulated)
     cautious = asked_for.with_(confidence=Confidence(0.9, data_.runs))
     surely = answer(cautious, data_, simulated=simulated)
-    assert plain.sure is not None and plain.answer is not None and surely.answer is not None and surely.sure is not None
+    assert plain.odds is not None and plain.answer is not None and surely.answer is not None and surely.odds is not None
     count, each = surely.answer.pool.count, surely.answer.pool.replica.layout.gpus
-    assert (surely.sure.gpus, (surely.sure.chance or 0) >= 0.9) == (surely.answer.gpus, True)
+    assert (surely.odds.gpus, (surely.odds.chance or 0) >= 0.9) == (surely.answer.gpus, True)
 
     def within(budget: int) -> Outcome:
-        return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, sure=False)
+        return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, finds_sure=False)
 
     def passes(replicas: int) -> bool:
         found = held(asked_for, replicas, data_, simulate=simulated, confidence=0.9)
-        assert found.sure is not None and found.sure.gpus == count * each
-        return found.holds and (found.sure.chance or 0.0) >= 0.9
+        assert found.odds is not None and found.odds.gpus == count * each
+        return found.holds and (found.odds.chance or 0.0) >= 0.9
 
     tried = () if simulated else (surely.answer.gpus - 1, surely.answer.gpus)  # a budget changes no simulation
     budgets = [each for each in tried if each and within(each).answer]
     replicas = [each for each in (count - 1, count) if each and passes(each)]
     least = surely.answer.gpus if simulated else min(budgets, default=None)
-    return [plain.sure.gpus, surely.answer.gpus, least, min(replicas, default=0) * each], plain
+    return [plain.odds.gpus, surely.answer.gpus, least, min(replicas, default=0) * each], plain
 
 
 def test_a_simulated_sure_count_is_one_number() -> None:
@@ -223,9 +223,9 @@ def test_a_simulated_sure_count_is_one_number() -> None:
     one = estimate(sizing.ask(**stated, concurrency=1), load_data(), simulated=False).best
     assert one is not None
     counts, plain = counts_of({**stated, "concurrency": int(0.8 * one.pool.capacity.amount)}, simulated=True)
-    assert plain.answer is not None and plain.verified and plain.sure is not None
+    assert plain.answer is not None and plain.verified and plain.odds is not None
     assert len(set(counts)) == 1 and plain.answer.gpus < counts[0]  # type: ignore[operator]
-    assert (plain.sure.chance or 1.0) < 0.9
+    assert (plain.odds.chance or 1.0) < 0.9
 
 
 def test_a_sure_size_keeps_the_plain_limits_under_its_margin() -> None:
@@ -244,9 +244,9 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
         found = answered(
             sizing.ask(model="llama-3.1-70b", gpu="h100-sxm", isl=1000, osl=300, itl="40ms", rps=rate), load_data()
         )
-        assert found.answer is not None and found.surely is not None
-        alike = [each for each in found.answers if is_alike(each, found.surely)]
-        assert is_alike(found.answer, found.surely) or alike[0].gpus > found.answer.gpus
+        assert found.answer is not None and found.sure_answer is not None
+        alike = [each for each in found.answers if is_alike(each, found.sure_answer)]
+        assert is_alike(found.answer, found.sure_answer) or alike[0].gpus > found.answer.gpus
 
 
 def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
@@ -254,7 +254,7 @@ def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
     of_all = held(asked(20.0, 300.0), 5, with_runs(TEN), simulate=False).most_requests_per_s
     assert of_all is not None
     found = [
-        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulate=False).sure for use in (0.4, 0.7, 0.85, 0.93, 1.0)
+        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulate=False).odds for use in (0.4, 0.7, 0.85, 0.93, 1.0)
     ]
     chances, counts = zip(*((each.chance, each.gpus) for each in found if each is not None), strict=True)
     assert list(chances) == sorted(chances, reverse=True) and chances[-1] == pytest.approx(0.3)
@@ -269,22 +269,22 @@ def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> No
             runs_of([(1.0, 0.7 + 0.1 * number, 1.0, 0.8 + 0.05 * number) for number in range(10)]),
         )
         found = answered(question, replace(data(), runs=runs))
-        assert found.answer is not None and found.sure is not None
+        assert found.answer is not None and found.odds is not None
         ranges = {band.metric: band for band in likely(found.answer, question, runs)}
         pool = found.answer.pool
         least = pool.capacity.requests_per_s * pool.count * ranges["throughput"].low
         slowest_s = pool.closed_s("itl")["mean"] * ranges["itl"].high
-        kept = (found.sure.chance or 0.0) >= 0.9 - 1e-9
+        kept = (found.odds.chance or 0.0) >= 0.9 - 1e-9
         assert kept == (least >= rate * (1 - 1e-6)) and (slowest_s <= 0.020 * 1.005 or not kept)
         assert all(band.low <= 1 <= band.high for band in ranges.values())
-        assert (found.sure.by, found.sure.times) == ("itl", pytest.approx(1.5))
+        assert (found.odds.by, found.odds.times) == ("itl", pytest.approx(1.5))
 
 
 def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
     """Where simulated latencies are longer than the closed form's, more runs than the range leaves out miss the limit."""
     question, runs = asked(20.0, 60.0), runs_of(TEN)
     found = answered(question, replace(data(), runs=runs))
-    assert found.answer is not None and found.sure is not None
+    assert found.answer is not None and found.odds is not None
     ranges, pool = {band.metric: band for band in likely(found.answer, question, runs)}, found.answer.pool
     chances = []
     for longer in (1.0, 1.2, 1.4, 1.7, 2.0):
@@ -292,12 +292,12 @@ def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
         size = replace(found.answer, run=SimpleNamespace(latencies_s=simulated_s))  # type: ignore[arg-type]
         of_all, sized_even = (
             sizes_said([Said(size, question, sure, even)], runs)[0].chance
-            for sure, even in ((found.surely, False), (None, True))
+            for sure, even in ((found.sure_answer, False), (None, True))
         )
         assert of_all is not None and sized_even is not None
         highest_s = size.latency_s("itl")["mean"] * ranges["itl"].high
         assert highest_s <= 0.020 * (1 + 1e-6) or of_all <= 1 - runs.tail
-        assert sized_even >= min(EVEN, found.sure.chance or 0.0), "simulated for even odds"
+        assert sized_even >= min(EVEN, found.odds.chance or 0.0), "simulated for even odds"
         chances.append(of_all)
     assert chances == sorted(chances, reverse=True) and chances[-1] < chances[0]
 
@@ -308,7 +308,7 @@ def test_a_tie_does_not_take_the_odds_below_even() -> None:
         model="openai/gpt-oss-120b", gpu="mi325x", engine="sglang", isl=1000, osl=1000, rps=20, ttft="2s", e2e="20s"
     )
     found = answered(question, load_data())
-    assert found.sure is not None and (found.sure.chance is None or found.sure.chance >= EVEN)
+    assert found.odds is not None and (found.odds.chance is None or found.odds.chance >= EVEN)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -390,8 +390,8 @@ def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_ev
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": isl, "osl": 300, "itl": "30ms", "tp": 1, **demand}
     counts, found = counts_of(stated, simulated=False)
     assert len(set(counts)) == 1
-    assert found.sure is not None and found.sure.chance is not None and found.sure.chance >= EVEN
-    assert found.answer is not None and found.answer.gpus <= (found.sure.gpus or 0)
+    assert found.odds is not None and found.odds.chance is not None and found.odds.chance >= EVEN
+    assert found.answer is not None and found.answer.gpus <= (found.odds.gpus or 0)
 
 
 @pytest.mark.parametrize("limit_ms", [None, 40.0])
@@ -400,7 +400,7 @@ def test_what_given_gpus_serve_surely_is_sure_when_asked_for(limit_ms: float | N
     found = with_runs(TEN)
     given = asked(limit_ms, 1.0).with_(requests_per_s=None, gpu_budget=2)
     outcome = answer(given, found, simulated=False)
-    of = outcome.sure
+    of = outcome.odds
     assert outcome.best is not None and of is not None and of.chance and of.requests_per_s_sure and of.users_sure
     assert EVEN <= of.chance < 0.9
 

@@ -31,14 +31,17 @@ def test_a_budget_finds_nothing_that_the_free_search_hides(case: str) -> None:
 @pytest.mark.parametrize("case", ASKED)
 def test_what_is_surer_is_sure_at_less(case: str) -> None:
     free = found(case)
-    assert free.answer is not None and free.sure is not None
-    if free.surer is not None:  # within the reach of the usual search, as the answer is
-        depth, own = (each.pool.replica.layout.pp for each in (free.surer.answer, free.answer))
+    assert free.answer is not None and free.odds is not None
+    if free.cheaper_when_sure is not None:  # within the reach of the usual search, as the answer is
+        depth, own = (each.pool.replica.layout.pp for each in (free.cheaper_when_sure.answer, free.answer))
         assert depth == 1 or own > 1
-    if free.surer is not None and free.sure.gpus is not None:
-        assert free.surer.sure.gpus is not None
-        gpus = free.surer.sure.gpus / free.surer.answer.gpus
-        assert spent(free.surer.answer, "gpus") * gpus < spent(free.answer, "gpus") * free.sure.gpus / free.answer.gpus
+    if free.cheaper_when_sure is not None and free.odds.gpus is not None:
+        assert free.cheaper_when_sure.sure_answer.gpus is not None
+        gpus = free.cheaper_when_sure.sure_answer.gpus / free.cheaper_when_sure.answer.gpus
+        assert (
+            spent(free.cheaper_when_sure.answer, "gpus") * gpus
+            < spent(free.answer, "gpus") * free.odds.gpus / free.answer.gpus
+        )
 
 
 def test_pipelines_are_beside_the_answer_where_a_node_will_do_and_the_answer_where_nodes_are_needed() -> None:

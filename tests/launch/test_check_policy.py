@@ -27,8 +27,8 @@ def test_the_chance_is_that_of_the_size_that_runs(simulated: bool, tp: int) -> N
         return found
 
     def chance(found: Checked) -> float:
-        assert found.held is not None and found.held.sure is not None and found.held.sure.chance is not None
-        return found.held.sure.chance
+        assert found.held is not None and found.held.odds is not None and found.held.odds.chance is not None
+        return found.held.odds.chance
 
     first = checked(1)
     sure = record([first]).deployments[0].gpus_sure
@@ -50,8 +50,8 @@ def test_a_policy_is_kept_or_not() -> None:
 
     (found,) = check(FIXED, demand="chat", simulated=False)
     held, usd = found.held, found.usd_per_million_tokens
-    assert held is not None and held.utilisation is not None and held.sure is not None and usd is not None
-    used, chance = held.utilisation, held.sure.chance
+    assert held is not None and held.utilisation is not None and held.odds is not None and usd is not None
+    used, chance = held.utilisation, held.odds.chance
     assert chance is not None and 0 < used < 1
     left = 1 / used - 1
     within = {"max_utilisation": used + 0.01, "min_headroom": left - 0.01, "max_gpus": 10}

@@ -44,8 +44,8 @@ def test_the_sure_count_grows_as_a_plan_of_the_grown_demand() -> None:
     then = None if grown is None else grown.at_date
     assert then is not None
     alone = plan(ask(**asked, rps=100 * then.times), plan_rules(), simulated=False)
-    assert alone.fleet is not None and alone.sure is not None
-    assert (then.gpus, then.gpus_sure) == (alone.fleet.gpus, alone.sure.gpus)
+    assert alone.fleet is not None and alone.sure_fleet is not None
+    assert (then.gpus, then.gpus_sure) == (alone.fleet.gpus, alone.sure_fleet.gpus)
     assert then.gpus_sure > then.gpus
     three = grown._replace(at_date=then._replace(gpus=16, nodes=2, gpus_sure=18, nodes_sure=3))
     assert "16 GPUs in 2 nodes (18 in 3 to be sure)" in next(growth_lines(three)).text

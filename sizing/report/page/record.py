@@ -160,7 +160,7 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
     """The decision on an estimate of one pool or of separate pools."""
     helps = [change for change in outcome.suggestions if not answered.feasible and not change.looser]
     month = None if answered.cost is None else a_month(answered.cost.usd_per_hour)
-    surely = outcome.surely
+    surely = outcome.sure_answer
     sure = None if surely is None or surely.usd_per_hour is None else a_month(surely.usd_per_hour)
     limit, used = _tightest(answered)
     best = outcome.answer

@@ -283,14 +283,14 @@ class Evidence(NamedTuple):
 
 def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
     """The evidence of an outcome; None without an answer. It names the class of runs behind the ranges of `predicted`."""
-    sure = outcome.sure
+    sure = outcome.odds
     if sure is None:
         return None
     ranges = whose(predicted) if sure.why_not == NONE_SIMILAR else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
     (gpus, gpu), given = _as_predicted(outcome), outcome.question.target.amount is None
     without = outcome.predicted if outcome.even and given else None
-    surely, best = outcome.surely, outcome.answer
+    surely, best = outcome.sure_answer, outcome.answer
     other = None if surely is None or best is None or is_alike(surely, best) else surely.pool.replica.layout
     return filled(
         Evidence,
@@ -307,16 +307,16 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
 
 def by_runs(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> dict[str, Any]:
     """What published runs say of an outcome, by the names in records: the sure GPUs, the confidence, the evidence; None without."""
-    sure = outcome.sure
+    sure = outcome.odds
     known = {} if sure is None else {"gpus_sure": sure.gpus, "confidence": sure.confidence}
     return {"gpus_sure": None, "confidence": None, **known, "evidence": of_outcome(outcome, predicted)}
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
-    found = outcome.surer
+    found = outcome.cheaper_when_sure
     if found is None:
         return None
-    of, pool = found.answer, found.sure.pool
+    of, pool = found.answer, found.sure_answer.pool
     shape, name = f"{pool.count} x {pool.replica.layout}", pool.replica.gpu_type.name
     own = outcome.answers[0].decode.replica.plan.weight_format
     if pool.replica.plan.weight_format != own:

@@ -178,8 +178,8 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         problems=tuple(_problems(plan)),
         suggestions=(),
         assumptions=tuple(_assumptions(plan, fleet)),
-        gpus_sure=None if plan.sure is None else plan.sure.gpus,
-        confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
+        gpus_sure=None if plan.sure_fleet is None else plan.sure_fleet.gpus,
+        confidence=None if first.outcome.odds is None else first.outcome.odds.confidence,
         utilisation_peak=None if is_fleet else _peak_share(first, tenant),
     )
 
