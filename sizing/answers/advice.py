@@ -51,7 +51,7 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
     if best.separate or best.pool.capacity.binding not in LATENCIES:
         return None
     pool, name, limits = best.pool, best.pool.capacity.binding, question.target.limits
-    share = pool.capacity.requests_per_s / pool.load.highest_per_s
+    share = pool.capacity.requests_per_s / pool.timed.highest_per_s
     if share >= RULES.nearly_idle:
         return None
     looser = limits.at(name, limits.stated[name].seconds * RULES.most_relaxed)
@@ -108,7 +108,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         while high / low > RULES.threshold_step:
             middle = math.sqrt(low * high)
             # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-            fewer = [pool.load for pool in fewer_at(limit.seconds * middle, able, sized)]
+            fewer = [pool.timed for pool in fewer_at(limit.seconds * middle, able, sized)]
             low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
         return high
 
@@ -121,7 +121,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         return found if found is not None and found.gpus < best.gpus else None
 
     below = _loads_below(outcome, at(loosest_s), data)
-    loads = [pool.load for pool in fewer_at(loosest_s, below)]
+    loads = [pool.timed for pool in fewer_at(loosest_s, below)]
     if not loads:
         return None
     times = threshold(1.0, below, outcome_over)  # finding as much in the cache as the answer does
@@ -140,7 +140,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         return Relaxation(name, max(seconds, legible(measured_s * sure)), size.gpus, gpu)
     seconds, more = max(seconds, legible(measured_s)), RULES.legible_share
     while seconds < loosest_s:
-        again = confirmed_at((size.pool.load,), seconds, at(seconds))
+        again = confirmed_at((size.pool.timed,), seconds, at(seconds))
         if again is not None:
             return Relaxation(name, seconds, again.gpus, gpu)
         # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
@@ -156,7 +156,7 @@ def beyond(outcome: Outcome, data: Data) -> Beyond | None:
     name = best.pool.capacity.binding
     loosest_s = getattr(question.target.limits, name).seconds * RULES.most_relaxed
     loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
-    found = sized_anew((best.pool.load,), loosest, data).best
+    found = sized_anew((best.pool.timed,), loosest, data).best
     if found is None:
         return None
     capacity = found.pool.capacity
@@ -185,7 +185,7 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     def is_smaller(replica: Replica | Refusal) -> bool:
         return replica.layout.gpus < best.gpus and (any_type or layout_of(replica)[:2] == own[:2])
 
-    found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
+    found = [answer.pool.timed for answer in outcome.answers if is_smaller(answer.pool.replica)]
     rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
     again = [
         entry

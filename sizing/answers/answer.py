@@ -47,7 +47,7 @@ class Pool(Frozen):
     transfer; None for other pools. `run` holds the simulated figures of this pool alone, where it is one of two.
     """
 
-    load: Timed = field(repr=False, compare=False)
+    timed: Timed = field(repr=False, compare=False)
     count: int
     capacity: Capacity
     point: Point
@@ -58,7 +58,7 @@ class Pool(Frozen):
     @property
     def replica(self) -> Replica:
         """The layout on its GPU type."""
-        return self.load.replica
+        return self.timed.replica
 
     @property
     def phase(self) -> Phase:
@@ -203,7 +203,7 @@ class Answer(Frozen):
     def transfer_s(self) -> float:
         """Seconds by which the KV cache transfer delays a prompt of mean length; 0 without a transfer."""
         undelayed = self.prefill.undelayed
-        return 0.0 if undelayed is None else float(self.prefill.load.curves.front_end_s - undelayed.curves.front_end_s)
+        return 0.0 if undelayed is None else float(self.prefill.timed.curves.front_end_s - undelayed.curves.front_end_s)
 
     @property
     def tightest(self) -> Pool:
@@ -227,7 +227,7 @@ class Answer(Frozen):
         first, rest = self.prefill.closed_s("ttft"), self.decode.closed_s("e2e")
         if name == "ttft":
             return first
-        after_first = float(self.decode.load.batching.osl - 1)
+        after_first = float(self.decode.timed.batching.osl - 1)
         if name == "itl":
             return {statistic: seconds / after_first for statistic, seconds in rest.items()}
         return {statistic: first[statistic] + rest[statistic] for statistic in first}

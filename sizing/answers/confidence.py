@@ -116,7 +116,7 @@ class Said(NamedTuple):
 def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[ConfidentSize]:
     """What published runs say of sizes: the sure GPUs, and the `chance` that the GPUs of each keep demand and limits."""
     known = {
-        number: (each.answer.pool.load, each.question)
+        number: (each.answer.pool.timed, each.question)
         for number, each in enumerate(said)
         if each.question.target.amount is not None and not each.answer.separate
     }
@@ -152,7 +152,7 @@ def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
     """
     best, plain, asked = outcome.answers[0], outcome.question, outcome.question.target.confidence
     confidence, question = USUAL if asked is None else asked.share, plain.with_(requests_per_s=best.requests_per_s)
-    found = NONE_SEPARATE if best.separate else margins([(best.pool.load, question)], runs)[0]
+    found = NONE_SEPARATE if best.separate else margins([(best.pool.timed, question)], runs)[0]
     if isinstance(found, str):
         return ConfidentSize(None, confidence, 0, None, found)
     pool, e2e_s = best.pool, best.latency_s("e2e")["mean"]
@@ -168,7 +168,7 @@ def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
         return size
     think_s = think_time_of(plain.origin.workload, plain.origin.defaults)
     of_people = plain.with_(population=1.0, think_time_s=think_s)
-    (by_users,) = margins([(pool.load, of_people)], runs)
+    (by_users,) = margins([(pool.timed, of_people)], runs)
     most = rate * (e2e_s + think_s)
     users = None if isinstance(by_users, str) else by_users.of(confidence)
     return size if users is None or math.isinf(users) else size._replace(users_sure=math.floor(most / users))
@@ -247,11 +247,11 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         question = question.with_(requests_per_s=answer.requests_per_s)
     target = question.target
     found = (
-        NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.load, question, runs)
+        NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.timed, question, runs)
     )
     if isinstance(found, str) or found.own:
         return ()
-    ((served, points),) = loads_of([answer.pool.load], target.unsized)
+    ((served, points),) = loads_of([answer.pool.timed], target.unsized)
     margins_ = _margins(found, target, served, points)
     fast, slow = found._replace(weights=found.weights[margins_.order]).ends(margins_.of_runs, "throughput")
     ends = {"throughput": (max(1 / MOST_MARGIN, 1 / slow), max(1 / MOST_MARGIN, 1 / fast))}
@@ -290,10 +290,10 @@ def _kept_as_simulated(said: Said, margins: Margins, runs: PublishedRuns | None)
     """
     kept = np.ones(margins.of_runs.size, dtype=bool)
     answer, target = said.answer, said.question.target
-    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.load, said.question, runs)
+    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.timed, said.question, runs)
     if isinstance(found, str) or target.offline or not target.limits.stated:
         return kept
-    ((served, points),) = loads_of([answer.pool.load], target.unsized)
+    ((served, points),) = loads_of([answer.pool.timed], target.unsized)
     factors = _of_latencies(answer.pool, target, found, (served, points))
     for name, limit in target.limits.stated.items():
         if name in factors:
@@ -325,13 +325,13 @@ def _loads_of_runs(pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[A
     return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
 
 
-def _similar_runs(load: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:
+def _similar_runs(timed: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:
     """The published runs similar to a layout, or why there are none."""
     if question.service.model.pooled:
         return "no published runs of models that do not generate"
     if question.service.extras != NOTHING:
         return "no published runs with these optimisations"
-    situation = question.service.situation(load.replica.gpu_type.gpu)
+    situation = question.service.situation(timed.replica.gpu_type.gpu)
     found = None if runs is None else runs.like(situation, question.target.decisive)
     return found or (OWN_RUNS if situation.own else NONE_SIMILAR)
 

@@ -125,7 +125,7 @@ def curve(
         found += pool_lines.lines(question, grid, data)
     best = None if sized is None else sized.answer
     if best is not None and not any(curve_lines.is_of(line, best) for line in found):
-        found.append(curve_lines.line_of_load(best.pool.load, question))
+        found.append(curve_lines.line_of_load(best.pool.timed, question))
     predicted = evaluated(found, question, grid, each=each, progress=progress)
     if sized is not None and best is not None:
         predicted = [_with_answer(line, best, sized.question) for line in predicted]

@@ -92,7 +92,7 @@ class CurveLine(Frozen):
     points: tuple[CurvePoint, ...] = ()
 
     @property
-    def load(self) -> Timed | None:
+    def timed(self) -> Timed | None:
         """The timed replica of a line of one replica; None for pools."""
         return self.parts[0] if len(self.parts) == 1 else None
 
@@ -168,17 +168,17 @@ def _line(entry: Timed | Refusal, question: Question) -> CurveLine:
     return line_of_load(entry, question)
 
 
-def line_of_load(load: Timed, question: Question) -> CurveLine:
+def line_of_load(timed: Timed, question: Question) -> CurveLine:
     """The line of a replica, without points."""
-    replica = load.replica
+    replica = timed.replica
     holds = replica.memory_at(replica.service.isl + replica.service.output_tokens).max_concurrency
-    return predicted((load,), question, layout=replica.layout, gpus=replica.layout.gpus, cache_holds=holds)
+    return predicted((timed,), question, layout=replica.layout, gpus=replica.layout.gpus, cache_holds=holds)
 
 
 def is_of(line: CurveLine, answer: Answer) -> bool:
     """Whether a line is of the layout, GPU type and weights of an answer from one pool."""
-    load = line.load
-    return load is not None and layout_of(load.replica) == layout_of(answer.pool.replica)
+    timed = line.timed
+    return timed is not None and layout_of(timed.replica) == layout_of(answer.pool.replica)
 
 
 def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> CurvePoint:
@@ -234,7 +234,7 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
 
     It does not model waiting. A number in flight above the slots, or without a stable rate, has no latencies and no rate.
     """
-    load, holds = line.load, line.cache_holds
+    load, holds = line.timed, line.cache_holds
     assert load is not None and holds is not None
     if arrivals == "poisson":
         decoding = {n: _decoding_of(load, n) for n in in_flight}
@@ -254,18 +254,18 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
     return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
 
 
-def _decoding_of(load: Timed, in_flight: int) -> float | None:
+def _decoding_of(timed: Timed, in_flight: int) -> float | None:
     """The mean number of decoding requests at `in_flight` mean requests of Poisson arrivals; None without a stable rate.
 
     More requests than slots are in flight only within a few percent of the highest rate. No closed form and no run of a limited
     length tells such a rate from one at which the queue keeps growing, so these loads have no rate either.
     """
-    if in_flight > load.slots:
+    if in_flight > timed.slots:
         return None
-    ceiling = load.most_decoding
+    ceiling = timed.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
-    point = batching.open_loop(load.curves, load.batching, tried, {})
-    ok = point.stable & (point.running <= load.slots)
+    point = batching.open_loop(timed.curves, timed.batching, tried, {})
+    ok = point.stable & (point.running <= timed.slots)
     last = int(np.argmin(ok)) if not ok.all() else ok.size
     if last == 0 or in_flight > point.in_flight[last - 1]:
         return None
@@ -332,13 +332,13 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
     Rates at which the queue keeps growing are left out, because their latencies depend on the length of the run. Where
     `is_answer`, the load of `best` is one of the points and is marked as chosen.
     """
-    most, limits = highest_stable(best.pool.load), applying(question)
+    most, limits = highest_stable(best.pool.timed), applying(question)
     own = best.requests_per_s / best.pool.count / most.requests_per_s
     found = [(own, best)] if is_answer else []
     for share in SHARES:
         rate = share * most.requests_per_s
-        pool = replace(best.pool, count=1, point=point_at_rate(best.pool.load, rate, most))
-        if not pool.point.stable or pool.point.running > pool.load.slots:
+        pool = replace(best.pool, count=1, point=point_at_rate(best.pool.timed, rate, most))
+        if not pool.point.stable or pool.point.running > pool.timed.slots:
             continue
         size = Answer((pool,))
         if simulates:
@@ -348,7 +348,7 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
             found.append((share, size))
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
     layout, service = best.pool.replica.layout, question.service
-    line, points = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus), []
+    line, points = predicted((best.pool.timed,), question, layout=layout, gpus=layout.gpus), []
     for _, size in found:
         sample = _of_replica(size, service.osl)
         point = point_of(sample, layout.gpus, (sample.requests_per_s or 0.0) * service.output_tokens)
@@ -372,7 +372,7 @@ def _point(
     line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals, of_answer: Known | None = None
 ) -> CurvePoint:
     assert line.gpus is not None
-    rate, load, used = sample.requests_per_s, line.load, sample.cache_used
+    rate, load, used = sample.requests_per_s, line.timed, sample.cache_used
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
     mbu, mfu = _decode_share(line, sample, question)
     found = found._replace(mbu=mbu, mfu=mfu, beyond_slots=rate is None)
@@ -430,9 +430,9 @@ def _bands(
     return bounds
 
 
-def _by_runs(load: Timed, question: Question) -> Known:
+def _by_runs(timed: Timed, question: Question) -> Known:
     """The ranges of one replica under a demand, by published runs like it; empty without any."""
-    most = highest_stable(load)
-    (at,) = points_of([load], [question.target], [most], [1])
-    known = likely(Answer((Pool(load, 1, most, at),)), question, shelf.only(PublishedRuns))
+    most = highest_stable(timed)
+    (at,) = points_of([timed], [question.target], [most], [1])
+    known = likely(Answer((Pool(timed, 1, most, at),)), question, shelf.only(PublishedRuns))
     return {band.metric: band for band in known}

@@ -67,7 +67,7 @@ def _lines(
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
-        parts = tuple(pool.load for pool in pair.pools)
+        parts = tuple(pool.timed for pool in pair.pools)
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
@@ -80,7 +80,7 @@ def _lines(
 
 def _alone_s(pair: Answer, question: Question) -> float:
     """Seconds of a lone request."""
-    return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
+    return pair.prefill.timed.solo_ttft_s + (question.service.osl - 1) * pair.decode.timed.solo_itl_s
 
 
 def _ratios(best: Answer, question: Question, asked: SeparatePools) -> Iterator[Answer]:
@@ -102,16 +102,18 @@ def _highest_per_s(pair: Answer, prompt_tokens: int) -> float:
     """Requests/s at which one of the pools, or its links, is fully utilised, whatever the limits."""
     assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(prompt_tokens))
-    return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
+    return min(pool.count * min(pool.timed.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
 
 
 def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
     """The same pools at each rate; None where one of them is unstable or has too few slots."""
-    points = [points_at_rates(pool.load, requests_per_s / pool.count, highest_stable(pool.load)) for pool in pair.pools]
+    points = [
+        points_at_rates(pool.timed, requests_per_s / pool.count, highest_stable(pool.timed)) for pool in pair.pools
+    ]
 
     def at(points: Sequence[Point]) -> Answer | None:
         pools = [replace(pool, point=point, run=None) for pool, point in zip(pair.pools, points, strict=True)]
-        ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in pools)
+        ok = all(pool.point.stable and pool.point.running <= pool.timed.slots for pool in pools)
         return replace(pair, pools=tuple(pools), run=None) if ok else None
 
     return list(map(at, zip(*points, strict=True)))

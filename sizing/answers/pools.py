@@ -53,15 +53,15 @@ def phase_requests(question: Question, pools: SeparatePools, ttft_share: Limit |
     return prefill, common.with_(limits=rest, serving=pools.decode.serving(serving), phase="decode")
 
 
-def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
+def delayed(timed: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
     """A prefill load whose first tokens wait for the transfer of their cache.
 
     The transfer moves the cache of the whole prompt, including tokens that the prefill pool found in its cache or in host
     memory.
     """
-    own_s = load.solo_ttft_s - load.curves.front_end_s
+    own_s = timed.solo_ttft_s - timed.curves.front_end_s
     more_s = float(transfer.exposed_s(prompt_tokens, own_s))
-    return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
+    return replace(timed, curves=replace(timed.curves, front_end_s=timed.curves.front_end_s + more_s))
 
 
 def joined(pair: Answer, question: Question, pools: SeparatePools, *, within_node: bool) -> Answer:
@@ -73,9 +73,9 @@ def joined(pair: Answer, question: Question, pools: SeparatePools, *, within_nod
     undelayed = prefill.undelayed
     assert undelayed is not None
     transfer = transfer_of(
-        undelayed.kernels, decode.load.kernels, within_node=within_node, by_layer=pools.facts.by_layer
+        undelayed.kernels, decode.timed.kernels, within_node=within_node, by_layer=pools.facts.by_layer
     )
-    prefill = replace(prefill, load=delayed(undelayed, transfer, question.service.isl))
+    prefill = replace(prefill, timed=delayed(undelayed, transfer, question.service.isl))
     return replace(pair, pools=(prefill, decode), transfer=transfer)
 
 
@@ -242,16 +242,16 @@ def _prefills(
     return found, [result for result in results if isinstance(result, Refusal)]
 
 
-def _sent(load: Timed, decode: Pool, pools: SeparatePools, *, within_node: bool) -> Transfer | Refusal:
+def _sent(timed: Timed, decode: Pool, pools: SeparatePools, *, within_node: bool) -> Transfer | Refusal:
     """The transfer of caches from a prefill layout to `decode`, or why there is none."""
-    apart = unlike(load.replica, decode.replica)
+    apart = unlike(timed.replica, decode.replica)
     if apart is not None:
-        return load.replica.rejected("link", f"{apart}; allowed: {COMPATIBLE}")
+        return timed.replica.rejected("link", f"{apart}; allowed: {COMPATIBLE}")
     by_layer = pools.facts.by_layer
     try:
-        return transfer_of(load.kernels, decode.load.kernels, within_node=within_node, by_layer=by_layer)
+        return transfer_of(timed.kernels, decode.timed.kernels, within_node=within_node, by_layer=by_layer)
     except UntimedError as error:
-        return load.replica.rejected("link", "; ".join(fault.message for fault in error.faults))
+        return timed.replica.rejected("link", "; ".join(fault.message for fault in error.faults))
 
 
 def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:

@@ -196,7 +196,7 @@ def _fewest(answer: Answer, question: Question, data: Data, traffic: Traffic, be
 
 def _replayed_at(pool: Pool, count: int, question: Question, data: Data, traffic: Traffic) -> Answer:
     sized = pool if count == pool.count else with_count(pool, count, question, data)
-    return Answer((sized,), run=simulate(deployment_of(sized.load, count), traffic))
+    return Answer((sized,), run=simulate(deployment_of(sized.timed, count), traffic))
 
 
 def _capacity(pool: Pool, refuted: Answer, question: Question) -> Capacity:
@@ -243,7 +243,7 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
 
 def _surely(size: Answer, question: Question, data: Data) -> Answer | None:
     """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
-    (known,) = margins([(size.pool.load, question)], data.runs)
+    (known,) = margins([(size.pool.timed, question)], data.runs)
     if isinstance(known, str) or math.isinf(margin := known.of(Said(size, question).confidence)):
         return None
     wanted = (question.target.amount or 0.0) * (1 + question.rules.headroom) * margin

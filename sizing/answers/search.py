@@ -26,8 +26,8 @@ REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, f
 class Bounded(NamedTuple):
     """A layout with the capacity of one replica within the limits."""
 
-    load: Timed
-    most: Capacity
+    timed: Timed
+    capacity: Capacity
 
 
 def timed(entries: Iterable[Replica | Refusal], timing: Timing) -> list[Timed | Refusal]:
@@ -52,20 +52,20 @@ def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[Bounded
     return onward(within, lambda loads: map(_at_most, loads, most_of(loads, target)))
 
 
-def _alone(load: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
+def _alone(timed: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
     if exceeded is None:
-        return load
+        return timed
     name, value_s, limit_s = exceeded
-    called = latency_name(name, single=load.replica.service.model.pooled)
+    called = latency_name(name, single=timed.replica.service.model.pooled)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
-    refused = load.replica.rejected(name, detail, value_s / limit_s - 1)
-    return refused._replace(weights_gib=load.replica.memory.weights_gib)
+    refused = timed.replica.rejected(name, detail, value_s / limit_s - 1)
+    return refused._replace(weights_gib=timed.replica.memory.weights_gib)
 
 
-def _at_most(load: Timed, most: Capacity | None) -> Bounded | Refusal:
-    if most is None:
-        return load.replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
-    return Bounded(load, most)
+def _at_most(timed: Timed, capacity: Capacity | None) -> Bounded | Refusal:
+    if capacity is None:
+        return timed.replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
+    return Bounded(timed, capacity)
 
 
 def evaluate(entries: Iterable[Timed | Refusal], question: Question) -> list[Pool | Refusal]:
@@ -74,8 +74,8 @@ def evaluate(entries: Iterable[Timed | Refusal], question: Question) -> list[Poo
 
 
 class _Counted(NamedTuple):
-    load: Timed
-    most: Capacity
+    timed: Timed
+    capacity: Capacity
     replicas: int
     margin: float
     question: Question
@@ -83,16 +83,16 @@ class _Counted(NamedTuple):
 
 def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
     """Size each layout for the demand of its question; layouts whose demands differ only in amount are one batch."""
-    margins = margin_of([(of.load, asked) for of, asked in layouts])
+    margins = margin_of([(of.timed, asked) for of, asked in layouts])
     counted = [_counted(*each, margin) for each, margin in zip(layouts, margins, strict=True)]
     return onward(counted, lambda some: by_kind(some, lambda of: of.question.target.unsized, _pools))
 
 
 def _counted(bounded: Bounded, question: Question, margin: float | str) -> _Counted | Refusal:
-    replica = bounded.load.replica
+    replica = bounded.timed.replica
     if isinstance(margin, str):
         return replica.rejected("confidence", margin)
-    count = replicas(question, replica, bounded.most, margin)
+    count = replicas(question, replica, bounded.capacity, margin)
     if count > 0:
         return _Counted(*bounded, count, margin, question)
     return replica.rejected(
@@ -137,7 +137,7 @@ def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
 
 def at_load(pool: Pool, count: int, question: Question) -> Pool:
     """Replicas of the same layout and cache hit rate under their share of the demand."""
-    (point,) = points_of([pool.load], [question.target], [pool.capacity], [count])
+    (point,) = points_of([pool.timed], [question.target], [pool.capacity], [count])
     return replace(pool, count=count, point=point, run=None)
 
 
@@ -161,7 +161,7 @@ def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
 def at_share(pool: Pool, share: float) -> Pool:
     """The same replicas at a share of their load."""
     most = pool.capacity.times(share)
-    return replace(pool, point=point_at_rate(pool.load, pool.point.requests_per_s * share, most), capacity=most)
+    return replace(pool, point=point_at_rate(pool.timed, pool.point.requests_per_s * share, most), capacity=most)
 
 
 def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome:
@@ -337,7 +337,7 @@ def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> lis
 def recounted(asked: Sequence[tuple[Sequence[Answer], Question]]) -> list[Outcome]:
     """The layouts of answers by the closed form, counted anew for the demand and the confidence of a question."""
     return chosen(
-        [([Bounded(of.pool.load, of.pool.capacity) for of in answers], question) for answers, question in asked]
+        [([Bounded(of.pool.timed, of.pool.capacity) for of in answers], question) for answers, question in asked]
     )
 
 

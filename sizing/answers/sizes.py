@@ -326,7 +326,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 
 def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
-    (most,) = most_of([pool.load], question.with_(limits=limits).target)
+    (most,) = most_of([pool.timed], question.with_(limits=limits).target)
     return most
 
 
@@ -399,5 +399,5 @@ def _closed_slope(pool: Pool, target: Target) -> float:
 
 def _at_rate(pool: Pool, requests_per_s: float) -> Pool:
     """The pool at a rate of each replica, which may exceed its capacity within the limits but not its highest stable rate."""
-    most = pool.capacity if requests_per_s <= pool.capacity.requests_per_s else highest_stable(pool.load)
-    return replace(pool, point=point_at_rate(pool.load, requests_per_s, most))
+    most = pool.capacity if requests_per_s <= pool.capacity.requests_per_s else highest_stable(pool.timed)
+    return replace(pool, point=point_at_rate(pool.timed, requests_per_s, most))

@@ -328,7 +328,7 @@ def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:
         return outcome
     kept = 0 if outcome.passed and not outcome.within_budget else 1
     others = outcome.answers[kept:]
-    known = margins([(each.pool.load, question) for each in others], data.runs)
+    known = margins([(each.pool.timed, question) for each in others], data.runs)
     sizes = [_at_even_odds(each, of, question, data) for each, of in zip(others, known, strict=True)]
     ranked = sorted((size for size in sizes if isinstance(size, Answer)), key=lambda each: preference(each, question))
     refusals = (*outcome.refusals, *(size for size in sizes if isinstance(size, Refusal)))
@@ -341,7 +341,7 @@ def _at_even_odds(plain: Answer, margins: Margins | str, question: Question, dat
         return plain
     pool, margin = plain.pool, margins.of(EVEN)
     if math.isinf(margin):
-        (why,) = margin_of([(pool.load, evenly(question, data))])
+        (why,) = margin_of([(pool.timed, evenly(question, data))])
         return pool.replica.rejected("confidence", str(why))
     if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
         return plain

@@ -242,8 +242,8 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
     in_flight = rate * answer.closed_s("e2e")["mean"]
-    traffic = steady(traffic, rate, in_flight, max(float(prefill.load.batching.chunks), 1.0), requests)
-    before, after = (deployment_of(pool.load, count) for pool, count in zip(answer.pools, counts, strict=True))
+    traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
+    before, after = (deployment_of(pool.timed, count) for pool, count in zip(answer.pools, counts, strict=True))
     run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
     pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))
     return replace(answer, pools=pools, run=run)
@@ -267,23 +267,23 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     """Simulate one replica that serves whole requests, under its share of the demand."""
     traffic = _traffic(question, seed)
     if question.target.offline and question.target.amount is None:
-        full = pool.load.slots  # every slot is refilled at once
-        return _run_of(pool.load, replace(traffic, in_flight=full, count=ROUNDS * full))
+        full = pool.timed.slots  # every slot is refilled at once
+        return _run_of(pool.timed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:
         share = max(1, -(-question.target.concurrency // pool.count))
-        return _run_of(pool.load, replace(traffic, in_flight=share, count=ROUNDS * share))
+        return _run_of(pool.timed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate, target = pool.requests_per_s / pool.count, question.target
     in_flight = rate * pool.closed_s("e2e")["mean"]
     if target.population is not None:  # at every rate tried, so that runs of two rates are as long
         in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)
-    traffic = steady(traffic, rate, in_flight, float(pool.load.batching.chunks), requests)
-    return _run_of(pool.load, traffic, "round-robin")
+    traffic = steady(traffic, rate, in_flight, float(pool.timed.batching.chunks), requests)
+    return _run_of(pool.timed, traffic, "round-robin")
 
 
 @lru_cache(maxsize=RUNS_KEPT)
-def _run_of(load: Timed, traffic: Traffic, routing: Routing = "random") -> Run:
+def _run_of(timed: Timed, traffic: Traffic, routing: Routing = "random") -> Run:
     """The run of one replica. It does not depend on the limits, so that a size tried under several limits is simulated once."""
-    return simulate(deployment_of(load), traffic, routing=routing)
+    return simulate(deployment_of(timed), traffic, routing=routing)
 
 
 def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:

@@ -207,7 +207,7 @@ def point_of(answer: Answer, question: Question) -> LoadPoint:
     facts, service, target = only(LaunchFacts), question.service, question.target
     rate, in_flight = answer.requests_per_s, target.concurrency
     if in_flight is None and target.offline and target.amount is None:
-        in_flight = sum(pool.count * pool.load.slots for pool in answer.pools)
+        in_flight = sum(pool.count * pool.timed.slots for pool in answer.pools)
     requests = max(facts.least_requests, round(rate * facts.benchmark_s))
     at_rate = None if in_flight else rate
     return LoadPoint(service.isl, service.output_tokens, requests, requests / rate, at_rate, in_flight)

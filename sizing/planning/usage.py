@@ -178,8 +178,8 @@ def _input_shares(best: Answer, load_per_s: float) -> ByLoad:
     pool, most = best.pool, best.pool.capacity
 
     def share(decoding: float) -> float:
-        prefill_s, decode_s = pool.load.phases_s(decoding)
+        prefill_s, decode_s = pool.timed.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
     rate = min(load_per_s / pool.count, most.requests_per_s)
-    return ByLoad(share(most.decoding), share(point_at_rate(pool.load, rate, most).decoding))
+    return ByLoad(share(most.decoding), share(point_at_rate(pool.timed, rate, most).decoding))

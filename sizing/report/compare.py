@@ -187,7 +187,7 @@ def candidate(outcome: Outcome, replaced: int | None = None) -> CompareCandidate
         price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
         verified=outcome.tries > 0,
         assumed=sum(entry.kind == "assumed" for entry in _rests_on(outcome)),
-        borrowed_kernels=any(pool.load.borrows for pool in best.pools),
+        borrowed_kernels=any(pool.timed.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         fewer=fewer(outcome, best),
         queue=queue_of(best, outcome) or None,

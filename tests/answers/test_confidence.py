@@ -87,7 +87,7 @@ def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> 
 def test_without_limits_a_margin_is_how_much_longer_a_request_takes() -> None:
     best = search(asked(None, 100.0), data()).best
     assert best is not None
-    (found,) = margins([(best.pool.load, asked(None, 100.0))], runs_of(TEN))
+    (found,) = margins([(best.pool.timed, asked(None, 100.0))], runs_of(TEN))
     assert not isinstance(found, str)
     assert found.groups == 10
     assert [found.of(share) for share in (0.5, 0.9, 0.95)] == pytest.approx([1.2, 1.6, 1.7])
@@ -100,7 +100,7 @@ def test_a_run_that_is_slower_in_all_serves_what_the_scaled_model_would() -> Non
     best = search(question, data()).best
     tighter = search(asked(20.0 / slower, 100.0).with_(limits=_tighter(question, slower)), data()).best
     assert best is not None and tighter is not None
-    (found,) = margins([(best.pool.load, question)], runs_of((slower, slower, slower)))
+    (found,) = margins([(best.pool.timed, question)], runs_of((slower, slower, slower)))
     assert not isinstance(found, str)
     expected = best.pool.capacity.amount / (tighter.pool.capacity.amount / slower)
     assert found.of(0.9) == pytest.approx(expected, rel=0.02)
@@ -123,7 +123,7 @@ def test_the_margin_is_joint() -> None:
     question = asked(20.0, 100.0)
     best = search(question, data()).best
     assert best is not None
-    (found,) = margins([(best.pool.load, question)], runs_of([*good, *bad]))
+    (found,) = margins([(best.pool.timed, question)], runs_of([*good, *bad]))
     assert not isinstance(found, str)
     assert found.of(0.7) == pytest.approx(1.0)
     assert found.of(0.8) > 1.2

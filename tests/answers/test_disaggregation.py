@@ -128,7 +128,7 @@ def test_prompts_that_share_a_step_wait_for_each_other(pair: Answer) -> None:
 
 def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Answer) -> None:
     """ITL of the decode pool is the decode step at its batch, whatever the prompts' length."""
-    load = pair.decode.load
+    load = pair.decode.timed
     b = np.array([1.0, 8.0, 64.0])
     point = batching.open_loop(load.curves, load.batching, b)
     assert np.allclose(
@@ -150,7 +150,7 @@ def test_pools_are_sized_as_published(pair: Answer) -> None:
     replica) seconds, and b sequences make b/ITL tokens/s.
     """
     prefill, decode = pair.prefill, pair.decode
-    prompt_s = 1 / prefill.load.highest_per_s
+    prompt_s = 1 / prefill.timed.highest_per_s
     used = 20 / prefill.count * prompt_s
     assert 20 * prompt_s / used == pytest.approx(prefill.count)
     batch, itl_s = decode.point.decoding, decode.point.itl_s["mean"]

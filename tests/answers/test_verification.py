@@ -146,7 +146,7 @@ def test_a_simulated_rate_serves_the_population_asked_for(power: float, asked_of
 
     first = Answer((with_count(size().pool, 1, question, data()),))
     found = at_population(first, question.target, drive)
-    rate, most = found.requests_per_s, highest_stable(first.pool.load).requests_per_s
+    rate, most = found.requests_per_s, highest_stable(first.pool.timed).requests_per_s
     served = rate * (steep(rate, power) + think_s)
     if most * (steep(most, power) + think_s) > asked_of:
         assert served == pytest.approx(asked_of, rel=RULES.population_within)

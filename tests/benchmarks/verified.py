@@ -66,7 +66,7 @@ def longer(found: Answer, question: Question) -> dict[str, float]:
     plain = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=OTHER_SEED)
     rate, requests = pool.requests_per_s / pool.count, TIMES * found.run.completed
     traffic = steady(plain, rate, rate * pool.closed_s("e2e")["mean"], NO_CHUNKS, requests)
-    run = simulate(deployment_of(pool.load), replace(traffic, exact_rate=False), routing="round-robin")
+    run = simulate(deployment_of(pool.timed), replace(traffic, exact_rate=False), routing="round-robin")
     return {
         name: run.latencies_s[name][limit.statistic] / limit.seconds
         for name in LATENCIES

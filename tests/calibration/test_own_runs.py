@@ -301,7 +301,7 @@ def test_answers_on_the_profile_have_its_engine_bands_and_no_published_correctio
     assert (question.service.engine.name, question.service.engine_version) == ("vllm", "0.19.0")
     best = estimate(question, simulated=False).best
     assert best is not None
-    kernels = best.pool.load.kernels
+    kernels = best.pool.timed.kernels
     assert (kernels.correction.decode, kernels.correction.prefill) == (1.0, 1.0)
     situation = question.service.situation(kernels.gpu)
     assert only(Corrections).of(situation).decode == 1.0

@@ -70,7 +70,7 @@ def test_pools_serve_no_more_than_the_smaller_of_them(line: CurveLine, simulated
     """And more the more are in flight; a simulation of some thousand requests is off by a per cent or two."""
     (drawn,) = evaluated([line], _request(), grid(simulated=simulated))
     rates = [point.requests_per_s for point in drawn.points if point.requests_per_s is not None]
-    smaller = min(pool.count * pool.load.highest_per_s for pool in pair_of(line).pair.pools)
+    smaller = min(pool.count * pool.timed.highest_per_s for pool in pair_of(line).pair.pools)
     assert len(rates) >= 8 and rates == sorted(rates)
     assert smaller / 2 < rates[-1] <= smaller * (1.02 if simulated else 1)
 
@@ -81,7 +81,7 @@ def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(
     *doublings, last = pair_of(line).in_flight
     assert doublings == [2**power for power in range(len(doublings))] and doublings[-1] < last <= 2 * doublings[-1]
     prefill = pair_of(line).pair.prefill
-    assert drawn.points[-1].requests_per_s == pytest.approx(0.9 * prefill.count * prefill.load.highest_per_s, rel=0.01)
+    assert drawn.points[-1].requests_per_s == pytest.approx(0.9 * prefill.count * prefill.timed.highest_per_s, rel=0.01)
 
 
 @pytest.mark.parametrize(("form", "in_flight", "tolerance"), [(["--no-verify"], [4, 32, 128], 0.01), ([], [32], 0.06)])

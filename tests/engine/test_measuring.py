@@ -144,7 +144,7 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     outcome = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
     assert outcome.best is not None and outcome.best.pool.count == 1
     short = [verify.simulated(outcome.best, request, seed=seed).run for seed in range(4)]
-    engine = deployment_of(outcome.best.pool.load)
+    engine = deployment_of(outcome.best.pool.timed)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         measured = np.mean([run.latencies_s[name]["mean"] for run in short if run is not None])
@@ -213,6 +213,6 @@ def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()), data())
     best = checked.best
     assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
-    assert best.pool.point.running == pytest.approx(best.pool.load.slots, rel=0.03)
-    assert best.run.batch_max <= best.pool.load.slots
+    assert best.pool.point.running == pytest.approx(best.pool.timed.slots, rel=0.03)
+    assert best.run.batch_max <= best.pool.timed.slots
     assert best.run.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)

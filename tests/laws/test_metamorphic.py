@@ -127,8 +127,8 @@ def test_metamorphic_a_point_is_at_its_rate_and_its_figures_agree(seed: int) -> 
         assert found.requests_per_s == pytest.approx(options["rps"], rel=1e-4)
         assert point.e2e_s["mean"] == pytest.approx(point.ttft_s["mean"] + (options["osl"] - 1) * point.itl_s["mean"])
         waiting = point.in_flight - point.running  # for a slot
-        assert waiting >= -1e-9 * point.running and point.running <= found.pool.load.slots * (1 + 1e-6)
-        if point.running < found.pool.load.slots / 4:
+        assert waiting >= -1e-9 * point.running and point.running <= found.pool.timed.slots * (1 + 1e-6)
+        if point.running < found.pool.timed.slots / 4:
             assert waiting == pytest.approx(0, abs=0.01 * point.running)
 
 

@@ -155,8 +155,8 @@ def _line(line: CurveLine) -> LineRecord:
         sizes=NoSizes() if line.layout is None else line.layout,
         fits=line.origin == "measured" or bool(line.parts),
         reason=reason,
-        slots=None if line.load is None else line.load.slots,
-        slots_bound=None if line.load is None else line.load.slots_bound,
+        slots=None if line.timed is None else line.timed.slots,
+        slots_bound=None if line.timed is None else line.timed.slots_bound,
         pools=shapes,
     )
 

@@ -88,7 +88,7 @@ def of_answer(best: Answer | None, question: Question) -> Iterator[Assumption]:
         return
     several = len({pool.replica.gpu_type.id for pool in best.pools}) > 1
     for pool in best.pools:
-        yield from of_replica(question, pool.replica, pool.load.kernels)
+        yield from of_replica(question, pool.replica, pool.timed.kernels)
         yield from of_limits(question)
         for each in of_planning(question, pool.replica):
             notes = filter(None, (pool.replica.gpu_type.name, each.note))

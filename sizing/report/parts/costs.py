@@ -90,7 +90,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield assumed("load", load=LOADS[load], sized=load == "as_sized")
     yield from of_model(question, question.origin.notes)
     for pool in deployed.best.pools:
-        yield from of_replica(question, pool.replica, pool.load.kernels)
+        yield from of_replica(question, pool.replica, pool.timed.kernels)
     if question.space.pools is not None:
         yield from pool_assumptions(question.space.pools.facts)
     yield from of_limits(question)

@@ -57,7 +57,7 @@ def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterat
     each = pool.capacity.amount
     if request.target.amount is not None:
         yield derived("GPUs", best.gpus, request, each=each, gpus=pool.replica.layout.gpus)
-    yield derived("most per replica", each, request, pool.load, binding=binding, of=SLOTS[pool.load.slots_bound])
+    yield derived("most per replica", each, request, pool.timed, binding=binding, of=SLOTS[pool.timed.slots_bound])
     if pool.margin != 1.0:
         asked = request.target.confidence
         yield derived("margin", pool.margin, share=EVEN if asked is None else asked.share)
@@ -67,7 +67,7 @@ def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterat
 
 def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[Explanation]:
     latency, decode, service = figures.latency, figures.decode, request.service
-    pool, batching, simulated = best.pool, best.pool.load.batching, best.run is not None
+    pool, batching, simulated = best.pool, best.pool.timed.batching, best.run is not None
     point, closed = pool.point, request.target.concurrency is not None
     own = {"simulated": simulated, "closed": closed, "ms": point.ttft_s["mean"] / MILLI}
     yield derived("TTFT", latency.ttft_ms.mean, latency, batching, point, **own)
@@ -89,8 +89,8 @@ def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[E
 def _prompt_delay_s(pool: Pool) -> float:
     """Seconds that one prompt delays all decoding sequences: (step - decode step) * steps of a request / decoding."""
     decoding = pool.point.decoding
-    service = pool.load.batching
-    decode_s = float(curves_of.decode_step_s(pool.load.curves, service, decoding))
+    service = pool.timed.batching
+    decode_s = float(curves_of.decode_step_s(pool.timed.curves, service, decoding))
     step_s = pool.point.itl_s["mean"] * service.tokens_per_step
     return (step_s - decode_s) * float(service.decode_steps) / decoding
 

@@ -111,8 +111,8 @@ def disaggregated(outcome: Outcome) -> Disaggregated:
         nothing,
         feasible=True,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
-        prefill=_pool(best.prefill, question, best.prefill.load.solo_ttft_s, ttft_ms=ttft.mean),
-        decode=_pool(best.decode, question, best.decode.load.solo_itl_s, itl_ms=itl.mean),
+        prefill=_pool(best.prefill, question, best.prefill.timed.solo_ttft_s, ttft_ms=ttft.mean),
+        decode=_pool(best.decode, question, best.decode.timed.solo_itl_s, itl_ms=itl.mean),
         kv_transfer_ms=best.transfer_s / MILLI,
         kv_transfer=transfer_figures(best.transfer, question.service.isl),
         ratio=best.prefill.gpus / best.decode.gpus,
@@ -170,7 +170,7 @@ def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
 
 
 def _utilisation(pool: Pool) -> float:
-    return pool.requests_per_s / (pool.count * pool.load.highest_per_s)
+    return pool.requests_per_s / (pool.count * pool.timed.highest_per_s)
 
 
 def _pool(

@@ -340,7 +340,7 @@ def runs_of(evidence: Evidence | None) -> str:
 def _factors(outcome: Outcome) -> StepFactors | None:
     if outcome.best is None or outcome.best.separate:
         return None
-    by = outcome.best.pool.load.kernels.correction
+    by = outcome.best.pool.timed.kernels.correction
     return filled(StepFactors, by) if by.groups else None
 
 

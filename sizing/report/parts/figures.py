@@ -263,13 +263,13 @@ def throughput(best: Answer, outcome: Outcome) -> Throughput:
 
 def latency(best: Answer) -> Latency:
     """Latencies in ms under the load, and of a single request."""
-    decodes = best.decode.load.batching.osl > 1
+    decodes = best.decode.timed.batching.osl > 1
     return Latency(
         ttft_ms=statistics(best.latency_s("ttft")),
         itl_ms=statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
         e2e_ms=statistics(best.latency_s("e2e")),
-        solo_ttft_ms=best.prefill.load.solo_ttft_s / MILLI,
-        solo_itl_ms=best.decode.load.solo_itl_s / MILLI if decodes else None,
+        solo_ttft_ms=best.prefill.timed.solo_ttft_s / MILLI,
+        solo_itl_ms=best.decode.timed.solo_itl_s / MILLI if decodes else None,
     )
 
 
@@ -287,7 +287,7 @@ def statistics(seconds: dict[str, float]) -> Statistics:
 
 def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, service = best.pool.load, outcome.question.service
+    load, service = best.pool.timed, outcome.question.service
     chunk, cached = float(load.batching.chunk_tokens), float(service.isl - load.batching.isl)
     whole = Batch(prefill_sequences=1.0, prefill_tokens=chunk, prefill_prior_tokens=cached, finishing=1.0)
     prefill = step_model.step(load.kernels, whole)

@@ -279,7 +279,7 @@ def _for_runs(best: Answer, question: Question) -> str:
         return ""
     share = EVEN if question.target.confidence is None else question.target.confidence.share
     keeps = "the limits to hold" if question.target.limits.stated else "the demand to be served"
-    return f", for {keeps} in {share:.0%} of {of_runs(best.pool.load.replica.gpu_type.gpu.own_runs is not None)}"
+    return f", for {keeps} in {share:.0%} of {of_runs(best.pool.timed.replica.gpu_type.gpu.own_runs is not None)}"
 
 
 def suggested(change: Suggestion) -> str:

@@ -150,7 +150,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
         # No replica may stay idle.
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
     if question.target.offline and question.target.amount is None:
-        return {**replicas, "--concurrency": str(count * best.pool.load.slots)}
+        return {**replicas, "--concurrency": str(count * best.pool.timed.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
 

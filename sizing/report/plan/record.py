@@ -338,7 +338,7 @@ def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
 def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
     best, question = answer.best, answer.outcome.question
     yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_replica(question, best.pool.replica, best.pool.load.kernels)
+    yield from assumptions.of_replica(question, best.pool.replica, best.pool.timed.kernels)
     yield from assumptions.of_limits(question)
     if question.service.extras.cached.varies:
         yield assumed("caches of a plan", count=best.pool.count)
