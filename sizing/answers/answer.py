@@ -77,7 +77,7 @@ class Pool(Frozen):
 
     @property
     def ended_by(self) -> str:
-        """The limit on its load. A decode pool's part of a limit on E2E bounds its ITL, and the prefill pool's its E2E."""
+        """The name of the limit on the load: `capacity.binding`, but `itl` for a decode pool under a limit on E2E."""
         return "itl" if self.phase == "decode" and self.capacity.binding == "e2e" else self.capacity.binding
 
     @property
@@ -257,7 +257,7 @@ class Relaxation(NamedTuple):
 
 
 class Beyond(NamedTuple):
-    """What binds the answer's layout at the loosest limit tried, by the closed form; with `gpus` GPUs, `requests_per_s` a replica."""
+    """What limits the answer's layout at the loosest limit tried: `gpus` GPUs at `requests_per_s` a replica, by the closed form."""
 
     binding: str
     requests_per_s: float
@@ -265,9 +265,9 @@ class Beyond(NamedTuple):
 
 
 class NearlyIdle(NamedTuple):
-    """The share of its highest stable rate up to which a replica keeps a limit, and the answer at a limit `times` as long.
+    """A replica keeps its limit only up to `share` of its highest stable rate.
 
-    The answer is by the closed form; None where it does not spend less.
+    `looser` is the answer by the closed form at `times` the limit; None where it costs no less.
     """
 
     share: float
@@ -285,7 +285,7 @@ class OtherAnswer(NamedTuple):
 class Suggestion(NamedTuple):
     """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs.
 
-    A `looser` change is of a limit of which a tighter value helps as well, with more GPUs.
+    With `looser`, a tighter value of the same limit is suggested too; it takes more GPUs.
     """
 
     change: str

@@ -29,8 +29,8 @@ def compare(
 ) -> list[Outcome]:
     """The outcome of every candidate with its best answer; the ten best by `sort` are simulated where `simulated`.
 
-    So are their sure sizes; those of all others are by the closed form. After the answer of these ten stands a pipeline layout
-    that costs less, where one does.
+    The sure sizes of these ten are simulated too; all other sure sizes are by the closed form. If a pipeline layout costs less
+    than the answer of one of the ten, it is the second answer of that outcome.
 
     `sort` defaults to the question's objective. Without a GPU budget, answers with more GPUs than the default limit of a
     comparison are rejected, unless all answers exceed it.

@@ -56,8 +56,8 @@ MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latenc
 class Margins(NamedTuple):
     """The margins of published runs in ascending order, the share of runs up to each, and the number of groups.
 
-    `by` has for each run the place of the quantity that sets its margin in `TIMES`, and `times` how long that took, measured over
-    predicted. `order` has the place of each run in its class.
+    `by` is the index in `TIMES` of the quantity that sets the margin of a run, and `times` that quantity, measured over
+    predicted. `order` is the index of the run in its class.
     """
 
     groups: int
@@ -269,7 +269,10 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
 def _of_latencies(
     pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[Array, Points]
 ) -> dict[BandMetric, NDArray[np.float64]]:
-    """For each latency that the runs state, that of each run over the predicted one: of its limited statistic, else of the mean."""
+    """By latency: the latency of each run divided by the predicted one. Latencies that a run does not state are left out.
+
+    The statistic is that of the limit; without a limit it is the mean.
+    """
     _, points = loads
     factors: dict[BandMetric, NDArray[np.float64]] = {}
     for name in LATENCIES if not target.offline else ():
@@ -284,8 +287,9 @@ def _of_latencies(
 
 
 def _kept_as_simulated(said: Said, margins: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
-    """The runs, by their margins, that keep the limits where the answer's own latencies are simulated ones; all without these.
+    """Whether each run, in the order of its margin, keeps the limits: its factor times the simulated latency.
 
+    All runs keep them if the answer was not simulated.
     The range of a latency lies around the simulated figure, so a share of runs must not say more than the range does.
     """
     kept = np.ones(margins.of_runs.size, dtype=bool)

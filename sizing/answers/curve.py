@@ -106,7 +106,7 @@ def curve(
 ) -> Curve:
     """Latency against throughput for every deployment of a grid (by default `lines.default_grid`), together with `measured` lines.
 
-    The question's demand has no part: each load is one of a replica.
+    The demand of `question` is ignored: each load is the load of one replica.
     The answer of `sized`, the outcome of a demand, has a line, and its load is the chosen point.
     `each` maps over the simulations in order, possibly in other processes.
 
@@ -135,7 +135,7 @@ def curve(
 
 
 def _with_answer(line: CurveLine, best: Answer, question: Question) -> CurveLine:
-    """The line of an answer with the load of one of its replicas as a point, which is the chosen one; another line as it is."""
+    """The line with the load of one replica of the answer as its chosen point; a line of another layout stays as it is."""
     if not curve_lines.is_of(line, best):
         return line
     point = curve_lines.point_of_answer(line, best, question)._replace(chosen=True)

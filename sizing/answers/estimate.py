@@ -153,9 +153,10 @@ def answer(
 
 
 def surely_answered(found: tuple[Question, Outcome], data: Data, *, simulated: bool = True) -> Outcome:
-    """The outcome of `answer` for a question, found without its sure size, with it.
+    """Add the sure size to an outcome of `answer(..., finds_sure=False)`.
 
-    Unless it is `simulated`, it follows from the capacities of the outcome, which its own simulation corrected.
+    With `simulated`, the sure size is simulated; otherwise it follows from the capacities of the outcome, which its own
+    simulation corrected.
     """
     (question, outcome), steps = found, Steps.of(data, simulated=simulated)
     (searched,) = steps.search([evenly(question, data) if outcome.even else question]) if simulated else (outcome,)

@@ -1,4 +1,4 @@
-"""Changes with which sequences fit that do not: each is tried as the options say that are written, before it is returned."""
+"""Options that make sequences fit which do not fit yet. Each change is evaluated with exactly the options that it prints."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _of_the_engine(resolved: Sequence[Resolved], sequences: int) -> Iterator[Mem
 
 
 def _fewer(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
-    """Yield the most sequences with whose activation and CUDA graphs the sequences fit, where fewer are run than asked to."""
+    """Yield the largest `max_num_seqs` with which `sequences` fit, if a larger one takes too much for activation and CUDA graphs."""
     least = _least_of(resolved, sequences)
     most = max(each.settings.max_num_seqs for each in resolved)
     if least < most and not fit(resolved, sequences) and fit(MemoryChange(max_num_seqs=least).of(resolved), sequences):

@@ -95,7 +95,10 @@ class TriedSizes:
 
     @property
     def found(self) -> SizeVerdict | None:
-        """The verdict on the smallest size that holds; its capacity is at most the load at which the next smaller one broke a limit."""
+        """The verdict on the smallest size that holds.
+
+        If the next smaller size broke a limit, the capacity is at most the load at which it did.
+        """
         verdict, refuted = self.confirmed, self.tried.get(self.low)
         if verdict is None or verdict.corrected.separate or refuted is None or refuted.worst_ratio <= 1:
             return verdict

@@ -47,7 +47,7 @@ class Confirmed(NamedTuple):
 class Steps(NamedTuple):
     """The steps to an outcome: `search` by the closed form, several questions at once, and `confirm` one in an order.
 
-    `confirm` takes whether the first answer is shown under its own demand; a sure size need not be.
+    `confirm(outcome, order, shows)` simulates. With `shows`, the first answer is also simulated under its own demand.
     """
 
     data: Data
@@ -208,8 +208,8 @@ def _sure_sizes(confirmed: Sequence[Confirmed], steps: Steps, share: float) -> l
 def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outcome, steps: Steps) -> Answer | None:
     """The sure size on the GPU type of an answer, from its own layout's (`first`) and those that may need less (`rest`).
 
-    All other `layouts` are tried too where a simulation confirms none of these, or confirms one that some of the others may come
-    before. Those of a wider search are tried where none is sure.
+    All other `layouts` are tried too if a simulation confirms none of these, or if another layout may come before the one
+    that it confirms. If none is sure, the layouts of a wider search are tried.
     """
     question = first.question
     if first.best is not None and rest.best is None and _is_covered(first.best, best, question):

@@ -375,7 +375,7 @@ def _distinct(gpus: Sequence[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
 
 
 def gpu_of_decode(text: str | None) -> str | None:
-    """The decode pool's GPU type where both pools name one, so that no other option has to name it; else None."""
+    """The GPU type of the decode pool if both pools name one, so that --gpu is not needed; else None."""
     try:
         wanted = None if text is None else Disaggregate.model_validate(read_pools(text))
     except ValueError:  # reported where the workload is read

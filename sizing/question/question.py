@@ -218,7 +218,7 @@ def think_time_of_users(workload: Workload, defaults: Defaults) -> float | None:
 def between_turns_s(workload: Workload, defaults: Defaults) -> float | None:
     """The time that a demand gives between the turns of a user, None where it gives none.
 
-    Of sessions it is that from one request to the next, and so counts the answer too: caches need no less room.
+    For sessions it is the time from one request to the next. That includes the answer, so caches need no less room.
     """
     sessions = workload.demand and workload.demand.sessions
     if not sessions:

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 def onward(
     entries: Iterable[Entry | Refusal], work: Callable[[list[Entry]], Iterable[Result | Refusal]]
 ) -> list[Result | Refusal]:
-    """The results of `work` in place of all entries that are not refused; it takes these together."""
+    """Call `work` once with all entries that are no refusals. Its results take their places; refusals stay."""
     every = list(entries)
     results = iter(work([entry for entry in every if not isinstance(entry, Refusal)]))
     return [entry if isinstance(entry, Refusal) else next(results) for entry in every]

@@ -172,8 +172,8 @@ def _made_up_s(curves: Curves, flow: Batching, rates: Rates, per_s: Array) -> tu
 
     A step is made up as soon as the one before it is launched: by the host while it runs, where no graph holds it. It has
     prefill if a request came between the launches of the two steps before. Prompts of two steps take as long as in one, apart
-    from launches that last longer than they do. After a step whose launches take all of its time there are two decode steps at least: of the decode
-    steps a share (1-q)/(2-q) comes before one with prefill, where q is the probability that nobody came during one of them.
+    from launches that last longer than they do. After a step whose launches take all of its time there are at least two decode
+    steps. With q, the probability that nobody comes during a decode step, a share (1-q)/(2-q) of them precedes one with prefill.
     """
     launch_s = launching_s(curves, flow, rates)
     after_launch = 1 - launch_s / np.maximum(rates.chunk_s, TINY)

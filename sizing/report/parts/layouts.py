@@ -174,9 +174,10 @@ def instead(best: Alternative, alternatives: Sequence[Alternative], *, demanded:
 
 
 def is_taken(a: Alternative, best: Alternative) -> bool:
-    """Whether a buyer might take another layout: of the same kind of GPU, not many more, for which no latency is lower.
+    """Whether a buyer might take another layout. One on another GPU type or in other weights always counts.
 
-    Its replicas leave no GPU of a node unused, unless the answer's do.
+    Any other takes at most `most_gpus` times the GPUs, leaves no GPU of a node unused unless the answer does, and with more
+    GPUs has a lower latency.
     """
     if (a.gpu, a.weight_precision) != (best.gpu, best.weight_precision):
         return True
