@@ -19,7 +19,7 @@ from sizing.answers.answer import (
     Pool,
     Relaxation,
     Suggestion,
-    layout_of,
+    layout_key,
     preference,
     spent,
 )
@@ -180,20 +180,20 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     """
     best = outcome.best
     assert best is not None
-    any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
+    any_type, own = outcome.question.rules.objective == "gpus", layout_key(best.pool.replica)
 
     def is_smaller(replica: Replica | Refusal) -> bool:
-        return replica.layout.gpus < best.gpus and (any_type or layout_of(replica)[:2] == own[:2])
+        return replica.layout.gpus < best.gpus and (any_type or layout_key(replica)[:2] == own[:2])
 
     found = [answer.pool.timed for answer in outcome.answers if is_smaller(answer.pool.replica)]
-    rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
+    rejected = {layout_key(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
     again = [
         entry
         for gpu_type in loosest.space.gpu_types
         if any(gpu_type.id == key[0] for key in rejected)
         for precision in loosest.space.precisions
         for entry in candidates(loosest.service, gpu_type, precision, data)
-        if isinstance(entry, Replica) and layout_of(entry) in rejected
+        if isinstance(entry, Replica) and layout_key(entry) in rejected
     ]
     return (*found, *(load for load in timed(again, Timing(data)) if isinstance(load, Timed)))
 

@@ -424,7 +424,7 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
 LayoutKey = tuple[str, str, Layout]
 
 
-def layout_of(replica: Replica | Refusal) -> LayoutKey:
+def layout_key(replica: Replica | Refusal) -> LayoutKey:
     """The identity of a layout: GPU type, weight format, parallel sizes."""
     precision = replica.plan.weight_format if isinstance(replica, Replica) else replica.precision
     return replica.gpu_type.id, precision, replica.layout
@@ -432,7 +432,7 @@ def layout_of(replica: Replica | Refusal) -> LayoutKey:
 
 def is_alike(one: Answer, other: Answer) -> bool:
     """Whether two answers from one pool have the same layout."""
-    return layout_of(one.pool.replica) == layout_of(other.pool.replica)
+    return layout_key(one.pool.replica) == layout_key(other.pool.replica)
 
 
 TIES = 4  # the last entries of `preference`: they order answers of equal size and cost

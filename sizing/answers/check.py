@@ -52,7 +52,7 @@ class Held(Frozen):
 
 
 def held(
-    question: Question, replicas: int, data: Data, *, simulate: bool = True, confidence: float | None = None
+    question: Question, replicas: int, data: Data, *, simulated: bool = True, confidence: float | None = None
 ) -> Held:
     """Check `replicas` replicas of a question's layout against its demand and limits.
 
@@ -60,31 +60,31 @@ def held(
     question states. Raises InputError as a search does.
     """
     if question.space.pools is not None:
-        return _of_pools(question, data, simulate, confidence or USUAL)
+        return _of_pools(question, data, simulated, confidence or USUAL)
     found = search(question, data)
     if found.best is None:
         (refusal, *_) = found.refusals
         return Held(question, False, refusal.detail, refusal.reason)
-    return _with_sure(_held(found, replicas, data, simulate), found, replicas, data, (confidence or USUAL, simulate))
+    return _with_sure(_held(found, replicas, data, simulated), found, replicas, data, (confidence or USUAL, simulated))
 
 
-def _held(outcome: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
+def _held(outcome: Outcome, replicas: int, data: Data, simulated: bool) -> Held:
     """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
     assert outcome.best is not None
     pool, of = outcome.best.pool, outcome.question
     by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
-    at_most = _at_most(of, replicas, data) if simulate and by_rate else None
+    at_most = _at_most(of, replicas, data) if simulated and by_rate else None
     if at_most is not None:
         return _against(at_most, pool, of, replicas, data)
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
-        needed = answer(of, data, simulated=simulate, finds_sure=False).answer
+        needed = answer(of, data, simulated=simulated, finds_sure=False).answer
         short = Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
-        return _overloaded(short, pool, replicas, data, simulate)
+        return _overloaded(short, pool, replicas, data, simulated)
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
-    verdict = judged(size, of) if simulate else None
+    verdict = judged(size, of) if simulated else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
-    needed = sized if holds else answer(of, data, simulated=simulate, finds_sure=False).answer
+    needed = sized if holds else answer(of, data, simulated=simulated, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
     return Held(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
@@ -179,16 +179,16 @@ def _used(pool: Pool, replicas: int, question: Question) -> float | None:
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
 
 
-def _of_pools(question: Question, data: Data, simulate: bool, confidence: float) -> Held:
-    found = answer(question, data, simulated=simulate)
+def _of_pools(question: Question, data: Data, simulated: bool, confidence: float) -> Held:
+    found = answer(question, data, simulated=simulated)
     best, rate = found.answer, question.target.requests_per_s
     if best is None:
         lacking = _lacking(found)
         if lacking is not None:
             return Held(question, False, lacking.detail, lacking.reason)
-        needed = _free(question, data, simulate)
+        needed = _free(question, data, simulated)
         short = Held(question, False, None, "capacity", needed=needed)
-        return short if needed is None else _short_pools(short, needed, data, simulate, confidence)
+        return short if needed is None else _short_pools(short, needed, data, simulated, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
     held = Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
     return replace(held, odds=_said(best, question, data, confidence))
@@ -229,14 +229,16 @@ def _short_pools(short: Held, needed: Answer, data: Data, simulate: bool, confid
     return short if stable is None else replace(short, stable=stable.most_requests_per_s)
 
 
-def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
+def _free(question: Question, data: Data, simulated: bool) -> Answer | None:
     """The same layouts of both pools with the replicas that the demand needs."""
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (
         side._replace(pool=side.pool.model_copy(update={"replicas": None})) for side in (pools.prefill, pools.decode)
     )
-    return answer(question.with_(pools=pools._replace(prefill=prefill, decode=decode)), data, simulated=simulate).answer
+    return answer(
+        question.with_(pools=pools._replace(prefill=prefill, decode=decode)), data, simulated=simulated
+    ).answer
 
 
 def bearing(held: Held, share: float, data: Data) -> Answer | None:
@@ -245,7 +247,7 @@ def bearing(held: Held, share: float, data: Data) -> Answer | None:
     if rate is None or held.needed is None:
         return None
     grown = held.question.with_(requests_per_s=rate / share)
-    sized = _free(grown, data, simulate=held.verified is not None)
+    sized = _free(grown, data, simulated=held.verified is not None)
     return sized if sized is not None and rate <= share * sized.most_requests_per_s else None
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sizing.answers.answer import Answer, Outcome, Pool, layout_of
+from sizing.answers.answer import Answer, Outcome, Pool, layout_key
 from sizing.answers.confidence import least_of, likely
 from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
 from sizing.answers.search import timed
@@ -178,7 +178,7 @@ def line_of_load(timed: Timed, question: Question) -> CurveLine:
 def is_of(line: CurveLine, answer: Answer) -> bool:
     """Whether a line is of the layout, GPU type and weights of an answer from one pool."""
     timed = line.timed
-    return timed is not None and layout_of(timed.replica) == layout_of(answer.pool.replica)
+    return timed is not None and layout_key(timed.replica) == layout_key(answer.pool.replica)
 
 
 def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> CurvePoint:
@@ -234,18 +234,18 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
 
     It does not model waiting. A number in flight above the slots, or without a stable rate, has no latencies and no rate.
     """
-    load, holds = line.timed, line.cache_holds
-    assert load is not None and holds is not None
+    timed, holds = line.timed, line.cache_holds
+    assert timed is not None and holds is not None
     if arrivals == "poisson":
-        decoding = {n: _decoding_of(load, n) for n in in_flight}
+        decoding = {n: _decoding_of(timed, n) for n in in_flight}
     else:
-        decoding = {n: float(n) if n <= load.slots else None for n in in_flight}
+        decoding = {n: float(n) if n <= timed.slots else None for n in in_flight}
     within = {n: held for n, held in decoding.items() if held is not None}
     if not within:
         return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
-    point = evaluate(load.curves, load.batching, np.array([*within.values()]))
-    seconds = {str(name): getattr(point, f"{name}_s") for name in LATENCIES if load.batching.osl > 1 or name != "itl"}
+    point = evaluate(timed.curves, timed.batching, np.array([*within.values()]))
+    seconds = {str(name): getattr(point, f"{name}_s") for name in LATENCIES if timed.batching.osl > 1 or name != "itl"}
     samples = {}
     for i, n in enumerate(within):
         latencies_s = {name: {key: float(of[i]) for key, of in each.items()} for name, each in seconds.items()}
@@ -301,7 +301,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     `RULES.fewest_requests`, so that a few draws do not decide. Poisson arrivals come at the rate that keeps the number in
     flight by the closed form, and are measured in the steady state. Without a stable rate there are no figures.
     """
-    (load,) = line.parts
+    (timed,) = line.parts
     traffic = Traffic(
         *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
     )
@@ -310,13 +310,13 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     def of(in_flight: int) -> Traffic | None:
         if grid.arrivals == "closed":
             return replace(traffic, count=max(fewest, ROUNDS * in_flight), in_flight=in_flight)
-        decoding = _decoding_of(load, in_flight)
+        decoding = _decoding_of(timed, in_flight)
         if decoding is None:
             return None
-        rate = float(requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
-        return steady(traffic, rate, in_flight, float(load.batching.chunks))
+        rate = float(requests_per_s(timed.curves, timed.batching, np.array([decoding]))[0])
+        return steady(traffic, rate, in_flight, float(timed.batching.chunks))
 
-    return [ReplicaJob(deployment_of(load), n, of(n)) for n in grid.in_flight]
+    return [ReplicaJob(deployment_of(timed), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):
@@ -372,19 +372,19 @@ def _point(
     line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals, of_answer: Known | None = None
 ) -> CurvePoint:
     assert line.gpus is not None
-    rate, load, used = sample.requests_per_s, line.timed, sample.cache_used
+    rate, timed, used = sample.requests_per_s, line.timed, sample.cache_used
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
     mbu, mfu = _decode_share(line, sample, question)
     found = found._replace(mbu=mbu, mfu=mfu, beyond_slots=rate is None)
-    if load is None:
+    if timed is None:
         return found
     if used is not None:  # the cache at its highest use: full without room for one more request of mean length
-        held = load.replica.memory
+        held = timed.replica.memory
         fixed_gib = held.weights_gib + held.activation_gib + held.non_torch_gib + held.cuda_graphs_gib
         holds = line.cache_holds
         full = None if holds is None else sample.preemptions > 0 or used + 1 / holds > 1
         found = found._replace(memory_used_gib=fixed_gib + used * held.kv_cache_gib, cache_full=full)
-    found = found._replace(beyond_slots=sample.in_flight > load.slots)
+    found = found._replace(beyond_slots=sample.in_flight > timed.slots)
     return found._replace(bands=_bands(found, line, question, arrivals, of_answer))
 
 
@@ -396,8 +396,8 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     replicas = line.pools.pair.decode.count if isinstance(line.pools, Pair) else 1
     micro = max(1.0, sample.decoding / replicas / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
-    timed = step_model.step(load.kernels, batch)
-    return timed.mbu, timed.mfu
+    step = step_model.step(load.kernels, batch)
+    return step.mbu, step.mfu
 
 
 def _bands(

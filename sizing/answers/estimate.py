@@ -16,7 +16,7 @@ from sizing.answers.answer import (
     OtherAnswer,
     Outcome,
     Suggestion,
-    layout_of,
+    layout_key,
     preference,
     spent,
 )
@@ -110,7 +110,7 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     if best is None or question.space.layouts != "usual" or outcome.question.target.amount is None:
         return outcome
     own, rest = best.pool.replica, outcome.answers[1:]
-    known = {layout_of(each.pool.replica) for each in outcome.answers} | {layout_of(each) for each in outcome.refusals}
+    known = {layout_key(each.pool.replica) for each in outcome.answers} | {*map(layout_key, outcome.refusals)}
     wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts="all")
     others = search(wide, data, known=known).answers
     less = [each for each in others if spent(each, objective) < spent(best, objective)]

@@ -124,7 +124,7 @@ def load_curve(points: Sequence[CurvePoint], *, random: bool = False) -> LoadCur
     )
 
 
-def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
+def load_in_flight(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
     """The load of a closed loop with `in_flight` requests, at most the heaviest measured load."""
     return ReplicaLoad(
         in_flight,
@@ -133,7 +133,7 @@ def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
     )
 
 
-def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
+def load_at_rate(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
     """The load of Poisson arrivals; None where more than 1 % of the time is spent above the heaviest measured load.
 
     Points that were measured at random arrivals give the load directly; None above the highest of their rates.
@@ -180,7 +180,7 @@ def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float
     """The highest rate of Poisson arrivals, at most `most`, within the latency limits `within` in s; 0 without one."""
 
     def keeps(rate: float) -> bool:
-        load = open_loop(curve, rate)
+        load = load_at_rate(curve, rate)
         return load is not None and all(load.latencies_s[name] <= limit for name, limit in within.items())
 
     return most if keeps(most) else highest(keeps, most)
@@ -355,7 +355,7 @@ def _most(
         ends = MEASURED_END if index == len(curve.in_flight) - 1 else _tightest(curve, index + 1, within)[0]
         return _Most(rate * utilisation, in_flight, UTILISATION if utilisation < 1 and ends == MEASURED_END else ends)
     rate = highest_rate(curve, cap, within)
-    load = open_loop(curve, rate) if rate > 0 else None
+    load = load_at_rate(curve, rate) if rate > 0 else None
     if load is None or rate >= cap:
         return _Most(rate, 0.0 if load is None else load.in_flight, UTILISATION if rate >= cap else MEASURED_END)
     close = [name for name in within if load.latencies_s[name] > within[name] * (1 - 1e-3)]
@@ -386,7 +386,7 @@ def _rate_of_each(curve: LoadCurve, target: Target, replicas: int, most: _Most, 
     if target.requests_per_s is not None:
         return target.requests_per_s / replicas
     if target.concurrency is not None:
-        return float(closed_loop(curve, min(target.concurrency / replicas, most.in_flight)).requests_per_s)
+        return float(load_in_flight(curve, min(target.concurrency / replicas, most.in_flight)).requests_per_s)
     assert target.population is not None
     each = target.population / replicas
 
@@ -399,7 +399,7 @@ def _rate_of_each(curve: LoadCurve, target: Target, replicas: int, most: _Most, 
 
 def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> ReplicaLoad | None:
     if not closed:
-        return open_loop(curve, requests_per_s)
+        return load_at_rate(curve, requests_per_s)
     loads, rates = (np.concatenate(([0.0], values)) for values in (curve.in_flight, curve.requests_per_s))
     lightest = float(np.interp(requests_per_s * (1 - 1e-15), rates, loads))  # the lightest load that reaches the rate
-    return closed_loop(curve, lightest)._replace(requests_per_s=requests_per_s)
+    return load_in_flight(curve, lightest)._replace(requests_per_s=requests_per_s)

@@ -38,7 +38,7 @@ from sizing.specs.workload import Limit, Limits
 COMPATIBLE = "GPU types of one vendor, and a --kv-precision that both have"
 
 
-def phase_requests(question: Question, pools: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
+def phase_questions(question: Question, pools: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
     """The questions of the prefill and the decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
@@ -133,8 +133,8 @@ def _within_reach(question: Question, data: Data) -> Outcome:
     refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
     tried: list[_Paired] = []
     for precision in question.space.precisions:
-        prefill_request, _ = phase_requests(question, asked, None)
-        of_prefill = prefill_request.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
+        prefill_question, _ = phase_questions(question, asked, None)
+        of_prefill = prefill_question.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
         (entries,) = searching.tabulated([of_prefill], data)
         prefills = [entry for entry in entries if isinstance(entry, Timed)]
         refusals["prefill"] += tuple(entry for entry in entries if isinstance(entry, Refusal))
@@ -144,7 +144,7 @@ def _within_reach(question: Question, data: Data) -> Outcome:
             refusals["prefill"] += tuple(by_share[-1].refusals["prefill"])
             refusals["decode"] += tuple(by_share[0].refusals["decode"])
         else:  # a lone prompt takes the whole E2E limit
-            whole, _ = phase_requests(question, asked, question.target.limits.e2e)
+            whole, _ = phase_questions(question, asked, question.target.limits.e2e)
             refusals["prefill"] += tuple(_best_alone(prefills, whole)[1])
         tried += by_share
     ranked = sorted((pair for each in tried for pair in each.pairs), key=lambda pair: preference(pair, question))
@@ -179,10 +179,10 @@ def _paired(
     data: Data,
 ) -> _Paired:
     """Pair every prefill pool with the best decode pool of each kind (`_kinds`)."""
-    prefill_request, decode_request = phase_requests(question, pools, ttft_share)
-    decoded = searching.search(decode_request.with_(gpu_types=pools.decode.gpu_types, precisions=(precision,)), data)
-    prefills, refused = _best_alone(prefills, prefill_request)
-    phases = prefill_request, decode_request
+    prefill_question, decode_question = phase_questions(question, pools, ttft_share)
+    decoded = searching.search(decode_question.with_(gpu_types=pools.decode.gpu_types, precisions=(precision,)), data)
+    prefills, refused = _best_alone(prefills, prefill_question)
+    phases = prefill_question, decode_question
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
     usable: tuple[tuple[Phase, bool], ...] = (("prefill", bool(prefills)), ("decode", bool(decoded.answers)))
     pairs: list[Answer] = []
@@ -190,7 +190,7 @@ def _paired(
     unpaired: list[Refusal] = []
     for decode in _kinds(decoded.answers)[:MOST_KINDS]:
         for within_node in (False, True):
-            found, refused = _prefills(prefill_request, prefills, decode, pools, within_node=within_node)
+            found, refused = _prefills(prefill_question, prefills, decode, pools, within_node=within_node)
             unpaired += refused
             for prefill, transfer in found:
                 needed = _linked(Answer((prefill, decode), transfer), phases, data)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, get_args
 
 from sizing.answers import replica_counts
-from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
+from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_key, preference
 from sizing.answers.confidence import margin_of
 from sizing.answers.replica_counts import Reply, Trial
 from sizing.question.question import Question
@@ -114,11 +114,11 @@ def _pools(counted: Sequence[_Counted]) -> list[Pool]:
     ]
 
 
-def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
+def replicas(question: Question, replica: Replica, capacity: Capacity, margin: float = 1.0) -> int:
     """The replicas that the demand needs with its margin; without a demand, those that the GPU budget allows."""
     wanted = question.target.amount
     if wanted is not None:
-        return demand.replicas_for(wanted * (1 + question.rules.headroom) * margin, most.amount)
+        return demand.replicas_for(wanted * (1 + question.rules.headroom) * margin, capacity.amount)
     return (question.rules.gpu_budget or replica.layout.gpus) // replica.layout.gpus
 
 
@@ -150,12 +150,12 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
     return at_load(anew, count, question) if isinstance(anew, Pool) else None
 
 
-def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
-    """The pool with the replicas that a question needs where each serves at most `most`."""
-    count = replicas(question, pool.replica, most, pool.margin)
+def resized(pool: Pool, capacity: Capacity, question: Question, data: Data) -> Pool:
+    """The pool with the replicas that a question needs where each serves at most `capacity`."""
+    count = replicas(question, pool.replica, capacity, pool.margin)
     if question.service.extras.cached.varies and pool.undelayed is None:
         return with_count(pool, count, question, data)
-    return at_load(replace(pool, capacity=most), count, question)
+    return at_load(replace(pool, capacity=capacity), count, question)
 
 
 def at_share(pool: Pool, share: float) -> Pool:
@@ -241,8 +241,8 @@ def spans_nodes(answer: Answer) -> bool:
 def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
     """Both outcomes as one. For a layout that both searches tried, the wider search counts."""
     of_both = [*narrow.answers, *wide.answers]
-    answers = {layout_of(answer.pool.replica): answer for answer in of_both}
-    refusals = {layout_of(refusal): refusal for refusal in (*narrow.refusals, *wide.refusals)}
+    answers = {layout_key(answer.pool.replica): answer for answer in of_both}
+    refusals = {layout_key(refusal): refusal for refusal in (*narrow.refusals, *wide.refusals)}
     ranked = sorted(answers.values(), key=lambda answer: preference(answer, narrow.question))
     asked, space = narrow.question, narrow.question.space
     if narrow.best is None and wide.best is not None:  # with the hit rate and bands of its own answer
@@ -314,7 +314,7 @@ def _candidates(question: Question, data: Data, known: Collection[LayoutKey]) ->
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
             found = candidates(question.service, gpu_type, precision, data, question.space.layouts)
-            yield from (each for each in found if layout_of(each) not in known) if known else found
+            yield from (each for each in found if layout_key(each) not in known) if known else found
 
 
 def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> list[list[Bounded | Refusal]]:

@@ -263,14 +263,14 @@ def ranges(scenario: Scenario, runs: PublishedRuns | None) -> tuple[Band, ...]:
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     """The deployment with the cache hit rate that its load allows between turns, where a think time is stated."""
-    request = resolved.question
-    if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
+    question = resolved.question
+    if question.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
-    if request.target.amount is None:
+    if question.target.amount is None:
         message, allowed = "needs a load to say how many talks are idle", "with --rps, --users or --concurrency"
         raise InputError(message, field="--think-time", allowed=allowed)
-    extras = replica_counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
-    return resolved._replace(question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
+    extras = replica_counts.extras_at(resolved.replica, question.target, replicas, resolved.data)
+    return resolved._replace(question=question.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _at_rate(resolved: Resolved, replicas: int) -> Resolved:

@@ -246,11 +246,11 @@ def _larger(pair: Answer, question: Question, data: Data) -> Answer | None:
 
     Where the pair outgrows its node, KV caches go over the network.
     """
-    from sizing.answers.pools import fits_node, joined, phase_requests, with_counts
+    from sizing.answers.pools import fits_node, joined, phase_questions, with_counts
 
     asked = question.space.pools
     assert asked is not None and pair.transfer is not None
-    phases = phase_requests(question, asked, None)
+    phases = phase_questions(question, asked, None)
     more = lacking(pair, question)
     runs = _runs_of_phases(pair)
     counts = [
@@ -280,11 +280,11 @@ def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
 
 
 def _lighter(pair: Answer, question: Question, data: Data) -> Answer:
-    from sizing.answers.pools import phase_requests, with_counts
+    from sizing.answers.pools import phase_questions, with_counts
 
     asked, at = question.space.pools, question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
     assert asked is not None
-    return with_counts(pair, [pool.count for pool in pair.pools], phase_requests(at, asked, None), data)
+    return with_counts(pair, [pool.count for pool in pair.pools], phase_questions(at, asked, None), data)
 
 
 def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:

@@ -18,7 +18,7 @@ from sizing.answers.answer import (
     Order,
     Outcome,
     is_alike,
-    layout_of,
+    layout_key,
     preference,
     preferring,
     spent,
@@ -95,9 +95,9 @@ def confirmed(outcome: Outcome, data: Data, *, order: Order = preference, shows:
     is_whole = found.pairing is not None or question.space.layouts == "all"
     if found.answer is not None or not found.tries or is_whole:
         return found
-    tried = {layout_of(answer.pool.replica) for answer in outcome.answers}
+    tried = {layout_key(answer.pool.replica) for answer in outcome.answers}
     wider = search(question.with_(layouts="all"), data)
-    others = tuple(answer for answer in wider.answers if layout_of(answer.pool.replica) not in tried)
+    others = tuple(answer for answer in wider.answers if layout_key(answer.pool.replica) not in tried)
     wider = verify(replace(wider, answers=others), data, order=order, shows=shows)
     return wider if wider.answer is not None else found
 

@@ -22,7 +22,7 @@ from sizing.calibration.fit import group_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.errors import BAND_METRICS, is_driven
 from sizing.evidence.predict import BAND_MODES, Prediction, predict
-from sizing.evidence.rows import resolve
+from sizing.evidence.rows import case_of_row
 from sizing.model.attention import Numeric
 from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
@@ -85,7 +85,7 @@ def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
 
 def _observe(row: MeasuredRow) -> Seen | None:
     try:
-        case = resolve(row)
+        case = case_of_row(row)
     except InputError:
         return None
     plain = predict(case)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sizing.calibration.command import in_processes
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.predict import predict
-from sizing.evidence.rows import Case, is_served, resolve
+from sizing.evidence.rows import Case, case_of_row, is_served
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import conditions_of
@@ -64,7 +64,7 @@ def observe(
 def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> Observed | None:
     row, fields, values = task
     try:
-        case = resolve(row)
+        case = case_of_row(row)
     except InputError:
         return None
     if case.missed is not None:

@@ -24,7 +24,7 @@ from sizing.catalog.profiles import GPUS, load_engine
 from sizing.catalog.shelf import Found, only
 from sizing.evidence.errors import BAND_METRICS
 from sizing.evidence.notes import NO_VERSION
-from sizing.evidence.rows import Case, resolve
+from sizing.evidence.rows import Case, case_of_row
 from sizing.specs.bands import BandMetric, students
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.engine_time import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
@@ -289,7 +289,7 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
             if row in known:
                 raise InputError("stands twice, and counts once")
             known.add(row)
-            case = resolve(row, on)
+            case = case_of_row(row, on)
             service = case.replica.service
             if wanted is not None and service.engine.name != wanted.spec.name:
                 raise InputError(f"a run of {service.engine.name}")

@@ -17,7 +17,7 @@ from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.shelf import Found
 from sizing.engine.simulation import Run, simulate
 from sizing.evidence import systems
-from sizing.evidence.rows import Case, resolve
+from sizing.evidence.rows import Case, case_of_row
 from sizing.specs.bands import Corrections, DrivingMode, Situation, region
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
@@ -215,7 +215,7 @@ def _serves(result: Result) -> float:
 
 def _predicted(row: MeasuredRow, corrections: Corrections | None, gpu: Found[Gpu] | None) -> Result:
     try:
-        case = resolve(row, gpu)
+        case = case_of_row(row, gpu)
     except InputError as error:
         return Result(row, None, None, "; ".join(map(str, error.faults)))
     service, gpu_type = case.replica.service, case.replica.gpu_type

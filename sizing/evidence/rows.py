@@ -173,7 +173,7 @@ class Case(Frozen):
     notes: tuple[str, ...]
 
 
-def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
+def case_of_row(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     """Look up a row's names and resolve its setup. `on` is a profile of its GPU to use instead of the catalogue's.
 
     Raises InputError with the reason if the row can't be predicted.
@@ -285,7 +285,7 @@ def cache_over_predicted(row: MeasuredRow) -> float | None:
     Raises InputError for a cache that the GPU cannot hold, or that holds no request.
     """
     try:
-        replica = resolve(replace(row, kv_cache_tokens=None)).replica
+        replica = case_of_row(replace(row, kv_cache_tokens=None)).replica
     except InputError:
         return None
     with_pool(replica, row.kv_cache_tokens)

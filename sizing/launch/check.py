@@ -142,7 +142,7 @@ def _checked(
         return checked._replace(findings=(*before, *_of_layouts(group, demanded, options)))
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
-    result = held(question, replicas, load_data(), simulate=simulated, confidence=confidence)
+    result = held(question, replicas, load_data(), simulated=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = needs_of(whole, policy)

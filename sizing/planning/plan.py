@@ -112,7 +112,7 @@ def plan(
     try:
         fleet = provision(answers, rules)
         return found._replace(
-            draws=None if seed is None else uncertainty.simulate(uncertainty.of_fleet(fleet), rules, seed=seed),
+            draws=None if seed is None else uncertainty.draw_sizes(uncertainty.of_fleet(fleet), rules, seed=seed),
             moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
             growth=_growth(fleet, sure := surely(fleet), found.scaling),
             fleet=fleet,

@@ -84,7 +84,7 @@ class _Input(NamedTuple):
     values: Floats
 
 
-def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, draws: int = DRAWS) -> Ranges:
+def draw_sizes(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, draws: int = DRAWS) -> Ranges:
     """Draw every uncertain input, and size the fleet for each draw.
 
     Ranges are uniform. The model error is lognormal with the band's ends as P10 and P90, and is drawn for each workload.
@@ -201,7 +201,7 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
                 demand = replaced(demand, field.split("."), values[index])
             else:
                 planning = replaced(planning, field.split("."), values[index])
-        resolved = demands.resolve(
+        resolved = demands.resolve_demand(
             demand,
             planning,
             one.defaults,

@@ -221,7 +221,7 @@ def habits(
     return Habits(each, hours, peak, planning.poisson_percentile, defaults.peak_hours)
 
 
-def resolve(
+def resolve_demand(
     demand: Demand,
     planning: Planning,
     defaults: Defaults,

@@ -192,7 +192,7 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
         rows = traces.load_trace(expanded(stated.trace))
         arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
     offline, shape, ranges = workload.mode == "offline", shape_of(workload), workload.uncertain
-    found = demand.resolve(
+    found = demand.resolve_demand(
         stated, workload.planning, defaults, offline=offline, shape=shape, arrivals=arrivals, ranges=ranges
     )
     rate_per_s, least, most = found.peak_per_s, LEAST_REQUESTS_PER_S, MOST_REQUESTS_PER_S

@@ -123,10 +123,10 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
     ]
 
 
-def _as_population(timed: Timed, most: Capacity, target: Target) -> Capacity:
+def _as_population(timed: Timed, capacity: Capacity, target: Target) -> Capacity:
     """The same capacity with its amount counted as a population: requests in flight plus users who think."""
-    e2e_s = point_at_rate(timed, most.requests_per_s, most).e2e_s["mean"]
-    return replace(most, amount=target.population_of(most.requests_per_s, e2e_s))
+    e2e_s = point_at_rate(timed, capacity.requests_per_s, capacity).e2e_s["mean"]
+    return replace(capacity, amount=target.population_of(capacity.requests_per_s, e2e_s))
 
 
 def highest_stable(timed: Timed) -> Capacity:
@@ -283,7 +283,7 @@ def _last_of_leading(ok: NDArray[np.bool_]) -> int:
 
 
 def points_of(
-    found: Sequence[Timed], targets: Sequence[Target], mosts: Sequence[Capacity], replicas: Sequence[int]
+    found: Sequence[Timed], targets: Sequence[Target], capacities: Sequence[Capacity], replicas: Sequence[int]
 ) -> list[Point]:
     """The operating point of one replica of each layout, where the layout's equal replicas share the demand.
 
@@ -299,9 +299,9 @@ def points_of(
             batching.closed_loop(timed.curves, timed.batching, share).at(0)
             for timed, share in zip(found, shares, strict=True)
         ]
-    heaviest = np.array([most.decoding for most in mosts])
+    heaviest = np.array([most.decoding for most in capacities])
     if target.amount is None:
-        rates = np.array([most.requests_per_s for most in mosts])
+        rates = np.array([most.requests_per_s for most in capacities])
         points = _together(found, lambda some, rows: _points(some, heaviest[rows]))
     else:
         rates = np.array([each.amount for each in targets], dtype=float) / np.array(replicas, dtype=float)
@@ -344,15 +344,15 @@ def _population(target: Target) -> Measure:
     return count
 
 
-def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
-    """The operating point of a replica at a throughput, which is at most that of `most`."""
-    return points_at_rates(timed, np.array([requests_per_s]), most)[0]
+def point_at_rate(timed: Timed, requests_per_s: float, capacity: Capacity) -> Point:
+    """The operating point of a replica at a throughput, which is at most that of `capacity`."""
+    return points_at_rates(timed, np.array([requests_per_s]), capacity)[0]
 
 
-def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list[Point]:
+def points_at_rates(timed: Timed, requests_per_s: Array, capacity: Capacity) -> list[Point]:
     """The operating point of a replica at each of several rates."""
     alike = [timed] * requests_per_s.size
-    points = _points(alike, _loads_at(alike, requests_per_s, np.full(requests_per_s.size, most.decoding)))
+    points = _points(alike, _loads_at(alike, requests_per_s, np.full(requests_per_s.size, capacity.decoding)))
     return [_filled(timed, *each) for each in zip(points, requests_per_s, strict=True)]
 
 

@@ -205,7 +205,7 @@ def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | No
         return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, finds_sure=False)
 
     def passes(replicas: int) -> bool:
-        found = held(asked_for, replicas, data_, simulate=simulated, confidence=0.9)
+        found = held(asked_for, replicas, data_, simulated=simulated, confidence=0.9)
         assert found.odds is not None and found.odds.gpus == count * each
         return found.holds and (found.odds.chance or 0.0) >= 0.9
 
@@ -251,10 +251,10 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
 
 def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
     """Of one deployment: to the share of runs that are no slower than predicted, where all of its capacity is used."""
-    of_all = held(asked(20.0, 300.0), 5, with_runs(TEN), simulate=False).most_requests_per_s
+    of_all = held(asked(20.0, 300.0), 5, with_runs(TEN), simulated=False).most_requests_per_s
     assert of_all is not None
     found = [
-        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulate=False).odds for use in (0.4, 0.7, 0.85, 0.93, 1.0)
+        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulated=False).odds for use in (0.4, 0.7, 0.85, 0.93, 1.0)
     ]
     chances, counts = zip(*((each.chance, each.gpus) for each in found if each is not None), strict=True)
     assert list(chances) == sorted(chances, reverse=True) and chances[-1] == pytest.approx(0.3)

@@ -161,7 +161,7 @@ def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Answer) -> None:
     """Slots by cache: a prompt and its first token against prompt and output, 2,001 to 2,300 tokens in 16s: 126 to 144 blocks."""
     same = pair.decode.replica
     request = tight()
-    prefill, decode = pooled.phase_requests(request, asked(), None)
+    prefill, decode = pooled.phase_questions(request, asked(), None)
     slots = [same.memory_at(of.service.isl + of.service.osl).max_concurrency for of in (prefill, decode)]
     assert slots[0] / slots[1] == pytest.approx(144 / 126)
 
@@ -227,7 +227,7 @@ def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> 
 def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> None:
     request = tight()
     counts = pair.prefill.count + 2, pair.decode.count
-    larger = pooled.with_counts(pair, counts, pooled.phase_requests(request, asked(), None), data())
+    larger = pooled.with_counts(pair, counts, pooled.phase_questions(request, asked(), None), data())
     run = verify.simulated(larger, request).run
     assert run is not None
     itl = run.latencies_s["itl"]["mean"]

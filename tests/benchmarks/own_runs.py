@@ -28,7 +28,7 @@ from sizing.calibration.measured_runs import MeasuredRuns, metrics_of
 from sizing.calibration.own_runs import fit
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
-from sizing.evidence.rows import Case, resolve
+from sizing.evidence.rows import Case, case_of_row
 from sizing.model.architecture import Layout
 from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
@@ -44,7 +44,7 @@ def groups() -> dict[tuple[str, ...], list[Case]]:
         if row.notes.startswith("suspect"):
             continue
         try:
-            case = resolve(row)
+            case = case_of_row(row)
         except InputError:
             continue
         if case.missed is None and case.statistic == "mean" and metrics_of(case):

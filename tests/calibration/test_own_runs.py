@@ -22,7 +22,7 @@ from sizing.catalog.shelf import only
 from sizing.engine.batch import DecodeBatch
 from sizing.engine.deployment import step_clock, windows_of
 from sizing.evidence.predict import Result, predict, predict_rows, situation_of
-from sizing.evidence.rows import resolve
+from sizing.evidence.rows import case_of_row
 from sizing.replica.step import Batch, step
 from sizing.report.parts.evidence import Predicted, bounds
 from sizing.specs.bands import Corrections, PublishedRuns, Situation, of_own, students
@@ -57,7 +57,7 @@ def runs_of(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
     """Rows of (tp, ISL, OSL, in flight) as the machine serves them."""
     rows = []
     for row in asked(*shapes):
-        case = resolve(row)
+        case = case_of_row(row)
         gpu = case.replica.gpu_type.gpu.model_copy(update={"own_runs": MACHINE})
         deployed = replace(case.deployed, kernels=replace(case.deployed.kernels, gpu=gpu))
         rows.append(replace(row, **predict(replace(case, deployed=deployed)).values))
@@ -70,7 +70,7 @@ def found() -> CalibratedProfile:
 
 
 def measured(rows: Sequence[MeasuredRow]) -> MeasuredRuns:
-    return MeasuredRuns([resolve(row) for row in rows], load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+    return MeasuredRuns([case_of_row(row) for row in rows], load_gpu("h100-sxm").spec, only(Calibration).own_runs)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_two_runs_of_another_tp_tell_the_host_from_the_bandwidth() -> None:
     rules, gpu = only(Calibration).own_runs, load_gpu("h100-sxm").spec
     of_four = ((4, 1000, 500, 1), (4, 1000, 500, 64))
     for shapes, known in ((POINTS, {0, 1, 3}), ((POINTS[0], POINTS[2], POINTS[3], *of_four), {0, 1, 2, 3})):
-        runs = MeasuredRuns([resolve(row) for row in asked(*shapes)], gpu, rules)
+        runs = MeasuredRuns([case_of_row(row) for row in asked(*shapes)], gpu, rules)
         assert set(told(runs.slopes(np.zeros(4)) * runs.weight[:, np.newaxis], rules)) == known
 
 
@@ -280,9 +280,9 @@ def test_a_run_beyond_the_datasheet_is_refused_with_both_figures(metric: str, fa
 def test_the_least_time_of_a_token_is_that_of_reading_the_weights() -> None:
     """8.03 B parameters without the table of embeddings (0.53 B) in 16 bit, and 800 tokens of cache: 15.1 GB at 3.35 TB/s."""
     row = replace(runs_of(*POINTS)[0], itl_ms=0.75)
-    (fault,) = impossible(resolve(row))
+    (fault,) = impossible(case_of_row(row))
     assert fault.field == "itl_ms" and "0.75 ms" in fault.message and "4.52 ms" in fault.message
-    assert not list(impossible(resolve(replace(row, itl_ms=4.6))))
+    assert not list(impossible(case_of_row(replace(row, itl_ms=4.6))))
 
 
 def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
@@ -342,7 +342,7 @@ def test_rows_of_another_gpu_are_skipped_with_the_reason(mine: Path) -> None:
 def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_us: float) -> None:
     name, version = engine.split(":")
     row = replace(runs_of(*POINTS)[1], engine=name, engine_version=version)
-    case = resolve(row)
+    case = case_of_row(row)
     own = OwnRuns(
         engine=name,
         engine_version=version,

@@ -17,7 +17,7 @@ from sizing.cli.workers import ordered
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, doubts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
-from sizing.evidence.rows import layout_of, resolve, rounded_up
+from sizing.evidence.rows import case_of_row, layout_of, rounded_up
 from sizing.formats.text import render_for
 from sizing.model.architecture import Layout
 from sizing.report import validate
@@ -128,21 +128,21 @@ def test_facts_are_read_from_notes() -> None:
 def test_requests_in_flight_over_several_workers_are_read_as_those_of_one_and_said() -> None:
     image = "image nvcr.io/nvidia/ai-dynamo/runtime:0.8.1; batch_size column 8 (per attention-DP rank or per worker)"
     over_all = replace(ROW, concurrency=64, num_requests=640, notes=image)
-    case = resolve(over_all)
+    case = case_of_row(over_all)
     assert (case.traffic.in_flight, case.traffic.count) == (8, 80)
     assert "64 in flight over 8 workers: 8 on each" in case.notes
-    assert resolve(replace(over_all, notes="")).traffic.in_flight == 64
+    assert case_of_row(replace(over_all, notes="")).traffic.in_flight == 64
 
 
 def test_compiled_engines_attend_to_the_whole_context_where_a_model_has_windows() -> None:
     row = replace(ROW, engine="tensorrt-llm", model="mistralai/Mistral-7B-v0.1", isl=20_000)  # a window of 4,096
-    full, cut = (resolve(replace(row, engine_version=of)).replica.memory.resident_gib for of in ("0.14", "1.0"))
+    full, cut = (case_of_row(replace(row, engine_version=of)).replica.memory.resident_gib for of in ("0.14", "1.0"))
     assert full > 4 * cut
 
 
 def test_a_host_that_schedules_several_steps_at_once_spends_its_time_once_and_looks_at_arrivals_once() -> None:
-    one = resolve(replace(ROW, engine="vllm", engine_version="0.6.4"))
-    several = resolve(replace(ROW, engine="vllm", engine_version="0.6.4", notes="num-scheduler-step=10"))
+    one = case_of_row(replace(ROW, engine="vllm", engine_version="0.6.4"))
+    several = case_of_row(replace(ROW, engine="vllm", engine_version="0.6.4", notes="num-scheduler-step=10"))
     assert several.deployed.rules.poll_steps == 10
     assert several.deployed.kernels.host.sequence_us == pytest.approx(one.deployed.kernels.host.sequence_us / 10)
     assert several.deployed.kernels.host.per_step_us == pytest.approx(one.deployed.kernels.host.per_step_us / 10)
@@ -184,17 +184,17 @@ def test_layouts_fill_the_gpus_that_a_row_states(
 
 
 def test_formats_are_read_in_every_spelling_and_refused_otherwise() -> None:
-    assert resolve(replace(ROW, weight_precision="awq-int4")).deployed.kernels.plan.weight_format == "int4"
-    assert resolve(replace(ROW, weight_precision="fp8-dynamic")).deployed.kernels.plan.weight_format == "fp8"
-    assert resolve(replace(ROW, kv_precision="fp8_e4m3")).deployed.kernels.plan.kv_format == "fp8"
-    assert resolve(ROW).deployed.kernels.plan.kv_format == "bf16"
+    assert case_of_row(replace(ROW, weight_precision="awq-int4")).deployed.kernels.plan.weight_format == "int4"
+    assert case_of_row(replace(ROW, weight_precision="fp8-dynamic")).deployed.kernels.plan.weight_format == "fp8"
+    assert case_of_row(replace(ROW, kv_precision="fp8_e4m3")).deployed.kernels.plan.kv_format == "fp8"
+    assert case_of_row(ROW).deployed.kernels.plan.kv_format == "bf16"
     assert "'fp7'" in str(predict_row(replace(ROW, weight_precision="fp7")).skipped)
 
 
 def test_makers_own_8_bit_checkpoints_imply_an_8_bit_cache() -> None:
     row = replace(ROW, engine="TensorRT-LLM", engine_version="1.0", weight_precision="fp8")
-    assert resolve(replace(row, model="nvidia/Llama-3.1-8B-Instruct-FP8")).deployed.kernels.plan.kv_format == "fp8"
-    assert resolve(row).deployed.kernels.plan.kv_format == "bf16"
+    assert case_of_row(replace(row, model="nvidia/Llama-3.1-8B-Instruct-FP8")).deployed.kernels.plan.kv_format == "fp8"
+    assert case_of_row(row).deployed.kernels.plan.kv_format == "bf16"
 
 
 # --- sizes and counts --------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ def test_the_benchmark_tools_heuristic_sizes_a_saturated_engine() -> None:
     row = replace(
         ROW, engine="TensorRT-LLM", engine_version="0.15.0", mode="max_throughput", isl=2048, osl=128, ttft_ms=None
     )
-    rules = resolve(row).deployed.rules
+    rules = case_of_row(row).deployed.rules
     assert (rules.slots, rules.budget) == (256, 4096)
-    stated = resolve(replace(row, max_num_seqs=64, max_num_batched_tokens=2048)).deployed.rules
+    stated = case_of_row(replace(row, max_num_seqs=64, max_num_batched_tokens=2048)).deployed.rules
     assert (stated.slots, stated.budget) == (64, 2048)
 
 
@@ -236,15 +236,15 @@ def test_saturated_runs_send_as_many_requests_as_their_source_did(
     version: str, isl: int, osl: int, requests: int
 ) -> None:
     row = replace(ROW, engine="TensorRT-LLM", engine_version=version, mode="max_throughput", isl=isl, osl=osl)
-    assert resolve(row).traffic.count == requests
-    assert resolve(replace(row, num_requests=7)).traffic.count == 7
+    assert case_of_row(row).traffic.count == requests
+    assert case_of_row(replace(row, num_requests=7)).traffic.count == 7
 
 
 def test_closed_loops_run_as_stated_and_windows_of_a_loop_under_way_hold_more_than_its_first_burst() -> None:
-    assert resolve(replace(ROW, concurrency=16, num_requests=20)).traffic.count == 20
-    assert resolve(replace(ROW, concurrency=16, num_requests=20, source="DLI (nim.csv)")).traffic.count == 48
-    assert resolve(replace(ROW, concurrency=16, num_requests=100)).traffic.count == 100
-    assert resolve(replace(ROW, concurrency=16)).traffic.count == 160
+    assert case_of_row(replace(ROW, concurrency=16, num_requests=20)).traffic.count == 20
+    assert case_of_row(replace(ROW, concurrency=16, num_requests=20, source="DLI (nim.csv)")).traffic.count == 48
+    assert case_of_row(replace(ROW, concurrency=16, num_requests=100)).traffic.count == 100
+    assert case_of_row(replace(ROW, concurrency=16)).traffic.count == 160
 
 
 def test_run_settings_of_the_row_reach_the_scheduler() -> None:
@@ -257,7 +257,7 @@ def test_run_settings_of_the_row_reach_the_scheduler() -> None:
         arrival_poll_steps=30,
         length_ratio_min=0.8,
     )
-    case = resolve(row)
+    case = case_of_row(row)
     rules, traffic = case.deployed.rules, case.traffic
     assert (rules.slots, rules.budget) == (8, 4096)
     assert (rules.hold_steps, rules.hold_ratio, rules.poll_steps) == (20, 0.9, 30)
@@ -269,7 +269,7 @@ def test_run_settings_of_the_row_reach_the_scheduler() -> None:
 
 def test_one_request_in_flight_takes_its_prefill_and_its_steps() -> None:
     """Alone, E2E = TTFT + ITL x (OSL - 1), and requests/s is its inverse."""
-    found = predict(resolve(ROW)).values
+    found = predict(case_of_row(ROW)).values
     assert found["e2e_ms"] == pytest.approx(found["ttft_ms"] + 99 * found["itl_ms"], rel=1e-9)
     assert found["req_per_s"] == pytest.approx(1000 / found["e2e_ms"], rel=1e-9)
     assert found["output_tok_per_s"] == pytest.approx(100 * found["req_per_s"], rel=1e-9)
@@ -277,8 +277,8 @@ def test_one_request_in_flight_takes_its_prefill_and_its_steps() -> None:
 
 def test_a_static_batch_is_prefilled_whole_before_it_decodes() -> None:
     row = replace(ROW, engine="TensorRT-LLM", engine_version="0.9.0", mode="static_batch", batch=16)
-    one = predict(resolve(replace(row, batch=1))).values
-    many = predict(resolve(row)).values
+    one = predict(case_of_row(replace(row, batch=1))).values
+    many = predict(case_of_row(row)).values
     assert many["e2e_ms"] == pytest.approx(many["ttft_ms"] + 99 * many["itl_ms"], rel=1e-9)
     assert many["output_tok_per_s"] == pytest.approx(16 * 100 / (many["e2e_ms"] / 1000), rel=1e-9)
     # Sixteen prompts of 1000 tokens are compute-bound: nearly sixteen times one; a step with 16 is memory-bound.
@@ -288,33 +288,33 @@ def test_a_static_batch_is_prefilled_whole_before_it_decodes() -> None:
 
 def test_an_infinite_rate_is_all_at_once() -> None:
     row = replace(ROW, mode="open_loop", concurrency=None, num_requests=50, notes="rate=inf")
-    at_once = predict(resolve(replace(row, mode="max_throughput"))).values
-    assert predict(resolve(row)).values == at_once
-    slow = predict(resolve(replace(row, notes="rate=0.05"))).values
+    at_once = predict(case_of_row(replace(row, mode="max_throughput"))).values
+    assert predict(case_of_row(row)).values == at_once
+    slow = predict(case_of_row(replace(row, notes="rate=0.05"))).values
     # One request in 20 s finds the engine empty but for a chance in 25: an E2E of 0.8 s against a gap of 20 s.
-    assert slow["ttft_ms"] == pytest.approx(predict(resolve(ROW)).values["ttft_ms"], rel=0.1)
+    assert slow["ttft_ms"] == pytest.approx(predict(case_of_row(ROW)).values["ttft_ms"], rel=0.1)
     assert slow["ttft_ms"] < at_once["ttft_ms"]
 
 
 def test_replicas_share_the_concurrency() -> None:
-    one = predict(resolve(replace(ROW, concurrency=8))).values
-    two = predict(resolve(replace(ROW, concurrency=16, n_gpus=2))).values
+    one = predict(case_of_row(replace(ROW, concurrency=8))).values
+    two = predict(case_of_row(replace(ROW, concurrency=16, n_gpus=2))).values
     assert two["itl_ms"] == pytest.approx(one["itl_ms"], rel=1e-9)
     assert two["req_per_s"] == pytest.approx(2 * one["req_per_s"], rel=1e-9)
 
 
 def test_fewer_requests_than_replicas_leave_some_idle() -> None:
     """Three requests on eight replicas: each is served as if alone, at three times its rate."""
-    alone = predict(resolve(ROW)).values
-    three = predict(resolve(replace(ROW, concurrency=3, n_gpus=8))).values
+    alone = predict(case_of_row(ROW)).values
+    three = predict(case_of_row(replace(ROW, concurrency=3, n_gpus=8))).values
     assert three["req_per_s"] == pytest.approx(3 * alone["req_per_s"], rel=1e-9)
 
 
 def test_another_definition_of_itl_is_converted() -> None:
-    plain = predict(resolve(ROW)).values
-    counted = predict(resolve(replace(ROW, notes="its inter-token latency includes the first token"))).values
+    plain = predict(case_of_row(ROW)).values
+    counted = predict(case_of_row(replace(ROW, notes="its inter-token latency includes the first token"))).values
     assert counted["itl_ms"] == pytest.approx(plain["e2e_ms"] / 100, rel=1e-9)
-    gaps = predict(resolve(replace(ROW, notes="TTFT/ITL means"))).values  # over all tokens, of equal outputs
+    gaps = predict(case_of_row(replace(ROW, notes="TTFT/ITL means"))).values  # over all tokens, of equal outputs
     assert gaps["itl_ms"] == pytest.approx(plain["itl_ms"], rel=1e-9)
 
 
@@ -365,11 +365,11 @@ def test_requests_beyond_the_positions_are_predicted_as_with_scaled_ones() -> No
     row = replace(
         ROW, model="EleutherAI/gpt-j-6b", engine="TensorRT-LLM", engine_version="0.9.0", mode="static_batch", batch=1
     )
-    assert resolve(replace(row, isl=1948)).notes == ()
-    case = resolve(replace(row, isl=1949))
+    assert case_of_row(replace(row, isl=1948)).notes == ()
+    case = case_of_row(replace(row, isl=1949))
     assert case.notes == ("requests beyond the 2,048 positions of EleutherAI/gpt-j-6b: scaled",)
     assert case.deployed.shard.model.max_position == 2049
-    half, whole = (predict(resolve(replace(row, isl=isl))).values["ttft_ms"] for isl in (4000, 8000))
+    half, whole = (predict(case_of_row(replace(row, isl=isl))).values["ttft_ms"] for isl in (4000, 8000))
     assert whole > 2 * half  # twice the tokens through the matrices, four times the attention
     assert predict_row(replace(row, isl=8093)).skipped is not None  # 8,193 tokens; 4 x 2,048 = 8,192
 
@@ -492,9 +492,9 @@ CAPPED = "; arrivals capped at 16 in flight by the client: others waited there, 
 def test_a_rate_above_capacity_under_a_cap_is_a_closed_loop_of_it() -> None:
     """All 16 clients are busy, as 16 requests x 0.83 s x 19 requests/s show."""
     closed = replace(ROW, concurrency=16, num_requests=160, req_per_s=19.0, output_tok_per_s=1900.0)
-    capped = resolve(replace(closed, mode="open_loop", notes=f"rate=40{CAPPED}"))
-    assert (capped.traffic, capped.row.mode) == (resolve(closed).traffic, "closed_loop")
+    capped = case_of_row(replace(closed, mode="open_loop", notes=f"rate=40{CAPPED}"))
+    assert (capped.traffic, capped.row.mode) == (case_of_row(closed).traffic, "closed_loop")
     assert "40 requests/s are above capacity: a closed loop of the 16" in capped.notes[0]
     for lighter in ({"notes": f"rate=20{CAPPED}"}, {"req_per_s": 4.0}):  # the rate was served; most clients were idle
         with pytest.raises(InputError, match="the client capped requests in flight"):
-            resolve(replace(capped.row, mode="open_loop", **lighter))
+            case_of_row(replace(capped.row, mode="open_loop", **lighter))

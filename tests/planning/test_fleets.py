@@ -167,7 +167,7 @@ BAND = Band(metric="throughput", low=0.8, high=1.25, n=100, groups=10)
 
 def test_nothing_uncertain_gives_one_size() -> None:
     """100 requests/s at ten each: ten GPUs at 2 $/h, 730 h a month."""
-    found = uncertainty.simulate([uncertain()], ProvisionRules(spare=1), seed=1)
+    found = uncertainty.draw_sizes([uncertain()], ProvisionRules(spare=1), seed=1)
     assert found.gpus == (11.0, 11.0, 11.0)
     assert found.usd_per_month is not None and found.usd_per_month.p50 == pytest.approx(11 * 2 * 730)
     assert found.influences == ()
@@ -175,23 +175,23 @@ def test_nothing_uncertain_gives_one_size() -> None:
 
 def test_a_range_of_demand_is_drawn_evenly() -> None:
     """Peaks of one to three times 100 requests/s: 1.2, 2 and 2.8 times at P10, P50 and P90, so 12, 20 and 28 GPUs."""
-    found = uncertainty.simulate([uncertain(peak_to_mean="1..3")], ProvisionRules(), seed=1)
+    found = uncertainty.draw_sizes([uncertain(peak_to_mean="1..3")], ProvisionRules(), seed=1)
     assert found.gpus.p10 == pytest.approx(12, abs=1) and found.gpus.p90 == pytest.approx(28, abs=1)
     assert found.gpus.p50 == pytest.approx(20, abs=1)
 
 
 def test_the_models_error_has_the_bands_ends_as_p10_and_p90() -> None:
     """What a replica serves is 0.8 to 1.25 times as much: 100 / 12.5 = 8 to 100 / 8 = 12.5, so 13 GPUs."""
-    found = uncertainty.simulate([uncertain(BAND)], ProvisionRules(), seed=1, draws=40_000)
+    found = uncertainty.draw_sizes([uncertain(BAND)], ProvisionRules(), seed=1, draws=40_000)
     assert found.gpus.p10 in (8, 9) and found.gpus.p90 in (12, 13)
     assert found.influences[0].rank_correlation < -0.95
 
 
 def test_equal_seeds_give_equal_draws_and_what_matters_most_comes_first() -> None:
     asked = [uncertain(BAND, peak_to_mean="1..5", requests_per_user_per_day="9..11", price_uncertainty=0.2)]
-    first, again = (uncertainty.simulate(asked, ProvisionRules(), seed=7) for _ in range(2))
+    first, again = (uncertainty.draw_sizes(asked, ProvisionRules(), seed=7) for _ in range(2))
     assert first == again
-    assert first != uncertainty.simulate(asked, ProvisionRules(), seed=8)
+    assert first != uncertainty.draw_sizes(asked, ProvisionRules(), seed=8)
     assert first.influences[0].input == "planning.peak_to_mean"
     strengths = [abs(one.rank_correlation) for one in first.influences]
     assert strengths == sorted(strengths, reverse=True)
@@ -216,12 +216,12 @@ def test_certain_draws_are_the_plan(rules: ProvisionRules, pool: Sharing) -> Non
         tenant("night", 90, NIGHT, pool=pool, rules=rules),
     ]
     asked = [uncertain()._replace(tenant=one) for one in both]
-    found = uncertainty.simulate(asked, rules, seed=1, draws=10)
+    found = uncertainty.draw_sizes(asked, rules, seed=1, draws=10)
     assert found.gpus.p10 == found.gpus.p90 == sum(one.gpus for one in fleet.pools_of(both, rules))
 
 
 def test_without_a_price_there_is_no_cost() -> None:
-    assert uncertainty.simulate([uncertain(BAND, price=None)], ProvisionRules(), seed=1).usd_per_month is None
+    assert uncertainty.draw_sizes([uncertain(BAND, price=None)], ProvisionRules(), seed=1).usd_per_month is None
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=50), st.randoms(use_true_random=False))

@@ -50,25 +50,25 @@ def of_memory(m: MemoryUse, replica: Replica) -> Iterator[Explanation]:
     yield derived("max concurrency", m.max_concurrency, m, format=cache_format(replica))
 
 
-def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
+def _of_deployment(best: Answer, question: Question, load: LoadFigures) -> Iterator[Explanation]:
     from sizing.report.parts.limits import limit_words  # loads the search, which memory does without
 
     pool, binding = best.pool, limit_words(best.pool.capacity.binding)
     each = pool.capacity.amount
-    if request.target.amount is not None:
-        yield derived("GPUs", best.gpus, request, each=each, gpus=pool.replica.layout.gpus)
-    yield derived("most per replica", each, request, pool.timed, binding=binding, of=SLOTS[pool.timed.slots_bound])
+    if question.target.amount is not None:
+        yield derived("GPUs", best.gpus, question, each=each, gpus=pool.replica.layout.gpus)
+    yield derived("most per replica", each, question, pool.timed, binding=binding, of=SLOTS[pool.timed.slots_bound])
     if pool.margin != 1.0:
-        asked = request.target.confidence
+        asked = question.target.confidence
         yield derived("margin", pool.margin, share=EVEN if asked is None else asked.share)
     rate, e2e_s = best.requests_per_s / pool.count, best.latency_s("e2e")["mean"]
     yield derived("concurrency", load.concurrency_per_replica, rate=rate, e2e_s=e2e_s)
 
 
-def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[Explanation]:
-    latency, decode, service = figures.latency, figures.decode, request.service
+def _of_latency(best: Answer, question: Question, figures: Figures) -> Iterator[Explanation]:
+    latency, decode, service = figures.latency, figures.decode, question.service
     pool, batching, simulated = best.pool, best.pool.timed.batching, best.run is not None
-    point, closed = pool.point, request.target.concurrency is not None
+    point, closed = pool.point, question.target.concurrency is not None
     own = {"simulated": simulated, "closed": closed, "ms": point.ttft_s["mean"] / MILLI}
     yield derived("TTFT", latency.ttft_ms.mean, latency, batching, point, **own)
     yield _of_step("prefill step", figures.prefill)

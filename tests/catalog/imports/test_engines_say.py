@@ -18,7 +18,7 @@ from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
 from sizing.cli.main import run
-from sizing.evidence.rows import resolve
+from sizing.evidence.rows import case_of_row
 from sizing.specs.errors import InputError
 from sizing.specs.measurements import EngineLogs
 
@@ -435,13 +435,13 @@ def test_a_row_is_predicted_with_the_cache_that_its_engine_printed(tmp_path: Pat
     path = tmp_path / "rows.csv"
     path.write_text(csv_text(found.rows), encoding="utf-8")
     (row,) = load_measured(path)
-    plain = resolve(replace(row, kv_cache_tokens=None)).replica
+    plain = case_of_row(replace(row, kv_cache_tokens=None)).replica
     assert plain.settings.memory_fraction == 0.95 and plain.memory.kv_cache_tokens == pytest.approx(476_000, rel=0.01)
     for tokens in (476_000, 30_000):
-        held = resolve(replace(row, kv_cache_tokens=tokens)).replica.memory
+        held = case_of_row(replace(row, kv_cache_tokens=tokens)).replica.memory
         assert held.kv_cache_tokens == pytest.approx(tokens, rel=0.01)
         assert held.kv_cache_gib * 2**30 == pytest.approx(tokens * held.kv_bytes_per_token)
     with pytest.raises(InputError, match="900,000 tokens exceed the memory"):
-        resolve(replace(row, kv_cache_tokens=900_000))
-    windowed = resolve(replace(row, model="gpt-oss-120b", weight_precision="mxfp4", kv_cache_tokens=30_000))
+        case_of_row(replace(row, kv_cache_tokens=900_000))
+    windowed = case_of_row(replace(row, model="gpt-oss-120b", weight_precision="mxfp4", kv_cache_tokens=30_000))
     assert any("depends on the length" in note for note in windowed.notes)

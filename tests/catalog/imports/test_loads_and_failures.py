@@ -16,7 +16,7 @@ from sizing.catalog.imports.results import read_results
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
-from sizing.evidence.rows import resolve
+from sizing.evidence.rows import case_of_row
 
 AT_A_RATE = {**VLLM, "request_rate": 10.0, "max_concurrency": None}
 GUIDELLM_RUN = GUIDELLM_0_8["benchmarks"][0]
@@ -107,7 +107,7 @@ def test_arrivals_are_predicted_as_they_were_sent(tmp_path: Path, burstiness: fl
     run = {**AT_A_RATE, "burstiness": burstiness} if burstiness < math.inf else guidellm_at("constant")
     rows, _, _ = imported(tmp_path, run)
     (row,) = load_measured(written(tmp_path, csv_text(rows), "rows.csv"))
-    traffic = resolve(replace(row, model="llama-3.1-8b")).traffic
+    traffic = case_of_row(replace(row, model="llama-3.1-8b")).traffic
     assert (traffic.arrivals, traffic.burstiness) == sent
 
 
