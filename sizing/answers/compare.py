@@ -67,6 +67,17 @@ def compare(
     return found
 
 
+def most_served(question: Question, data: Data | None = None, *, simulated: bool = True) -> Outcome:
+    """The most that the GPUs of a question without a demand serve as one pool: the demand to compare for where they are replaced.
+
+    >>> from sizing import ask
+    >>> now = most_served(ask(model="llama-3.1-8b", isl=1000, osl=200, gpu="l40s", gpus=4), simulated=False)
+    >>> now.best.gpus, round(now.best.requests_per_s)
+    (4, 21)
+    """
+    return answer(question.with_(pools=None), data or load_data(), simulated=simulated)
+
+
 def _best(outcomes: list[Outcome], by: Aim) -> list[int]:
     return sorted(range(len(outcomes)), key=lambda number: place(outcomes[number].answer, by))[:MOST_CONFIRMED]
 

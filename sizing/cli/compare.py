@@ -158,17 +158,15 @@ def _without_demand(workload: Found[Workload]) -> Found[Workload]:
 
 def _replaced(workload: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
     """The most that the GPUs to replace serve, as in `estimate --gpus N`. Raises InputError if they serve nothing."""
-    from sizing.answers.estimate import answer
+    from sizing.answers.compare import most_served
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
     from sizing.report.compare import replaced
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     with placed(lambda fault: dataclasses.replace(fault, field="--replace")):  # everything else was checked before
         asked = question_of(workload, options_of(QUESTION_OPTIONS, of_these), pooled=True)
-    as_one = to_size(asked, values).with_(pools=None)  # the existing GPUs serve as one pool
-    outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
+    outcome = most_served(to_size(asked, values), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)
     if served is None:
         from sizing.report.parts.limits import unmet
