@@ -7,30 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.options import option_table
 
 
-@takes(FORMAT_OPTIONS)
+@takes((*option_table("calibrate"), *FORMAT_OPTIONS))
 def command(
     files: Annotated[
         list[str], typer.Argument(help="CSV files of measured rows of one GPU and engine (llmsize import).")
     ],
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu",
-            "-g",
-            help="GPU type to start from (llmsize gpus), or the path of a profile. Default: that of the rows.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine", help="Use only rows of this engine: vllm or vllm:0.19.0. Default: the engine of the rows."
-        ),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", help="Write the profile to this .yaml file, for use with --gpu.")
-    ] = None,
+    gpu: str | None,
+    engine: str | None,
+    out: str | None,
     **values: Any,
 ) -> None:
     """Fit a GPU's profile to your own runs.

@@ -16,17 +16,13 @@ if TYPE_CHECKING:
 *IMPORT_OPTIONS, SECONDS = option_table("import")
 
 
-@takes((*IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))
+@takes((*option_table("import rows"), *IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))
 def command(
     files: Annotated[
         list[str], typer.Argument(help="Result files of benchmark tools. The content shows which tool wrote them.")
     ],
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", help="Write the rows to this CSV file. Default: only show them.")
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and still exit with 0.")
-    ] = False,
+    out: str | None,
+    skip_bad: bool,
     **values: Any,
 ) -> int:
     """Read result files of benchmark tools into measured rows.

@@ -157,8 +157,9 @@ def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
                 return command(**values)
 
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         shared = list(map(_parameter, options))
+        apart = {p.name for p in shared}
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD and p.name not in apart]
         configured.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
         configured.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
         return configured

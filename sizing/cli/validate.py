@@ -9,6 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, takes
+from sizing.question.options import option_table
+
+COLUMNS = "mode,engine,gpu"  # to group by
 
 
 class ValidationFiles(NamedTuple):
@@ -18,20 +21,13 @@ class ValidationFiles(NamedTuple):
     per_row: Path | None
 
 
-@takes((JOBS, *FORMAT_OPTIONS))
+@takes((*option_table("validate"), JOBS, *FORMAT_OPTIONS))
 def command(
     files: Annotated[list[str], typer.Argument(help="CSV files of measured rows.")],
-    by: Annotated[
-        str, typer.Option("--by", help="Columns to group by, with commas; also load, kind (dense, moe) and metric.")
-    ] = "mode,engine,gpu",
-    per_row: Annotated[str | None, typer.Option("--per-row", help="Write each comparison to this CSV file.")] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", help="Draw measured against predicted figures into this file: .svg, .png or .pdf."),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="Predict with this GPU profile. Rows of other GPUs are skipped.")
-    ] = None,
+    by: str | None,
+    per_row: str | None,
+    plot: str | None,
+    gpu: str | None,
     **values: Any,
 ) -> None:
     """Predict rows of measured benchmarks and show the errors.
@@ -60,7 +56,12 @@ def command(
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))
     rows = Part(lambda: read_measured(files))
-    columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value.rows for name in row.cells)))
+    columns = Part(
+        lambda: check_columns(
+            comma_separated(COLUMNS if by is None else by),
+            (name for row in rows.value.rows for name in row.cells),
+        )
+    )
     on = Part(
         lambda: None if gpu is None else load_gpu(gpu),
         lambda fault: fault if fault.file else replace(fault, field="--gpu"),
