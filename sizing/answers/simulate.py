@@ -24,6 +24,7 @@ from sizing.engine.requests import Arrivals, Lengths, Planned, enough_within
 from sizing.engine.rules import POLICIES, of_engine, with_policy
 from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import Run, Traffic
+from sizing.model.architecture import SIZES, Layout
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.replica.capacity import Capacity, points_of
@@ -33,6 +34,7 @@ from sizing.specs.bands import Band, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError, Part, check, listed, not_above_0, not_known, not_whole, raise_any
+from sizing.specs.optimisations import MOST_REPLICAS
 from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 
@@ -153,6 +155,40 @@ class Driving(NamedTuple):
 
 
 AS_IT_IS = Driving()
+
+
+class EstimatedSize(NamedTuple):
+    """The layout and replicas of an estimate. `unstated` has the sizes that the question leaves open; `has_layout`: it states one."""
+
+    layout: Layout
+    replicas: int
+    unstated: Mapping[str, int]
+    has_layout: bool
+
+
+def estimated_size(question: Question, data: Data | None = None, *, simulated: bool = True) -> EstimatedSize | None:
+    """The size that `estimate` finds for the demand of a question, to simulate where none is stated.
+
+    None without a demand, for several GPU types and separate pools, where nothing serves the demand, and for the default, which
+    is one replica of the stated layout.
+
+    >>> from sizing import ask
+    >>> size = estimated_size(ask("chat", gpu="h100-sxm"), simulated=False)
+    >>> size.unstated, size.replicas
+    ({'tp': 2}, 4)
+    """
+    if question.target.amount is None or len(question.space.gpu_types) != 1 or question.space.pools is not None:
+        return None
+    from sizing.answers.estimate import answer  # loaded where no size is stated
+
+    best = answer(question, data or load_data(), simulated=simulated).answer
+    if best is None or best.pool.count > MOST_REPLICAS:
+        return None
+    layout, count, serving = best.pool.replica.layout, best.pool.count, question.service.serving
+    unstated = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) != (getattr(serving, name) or 1)}
+    if not unstated and count == 1:
+        return None
+    return EstimatedSize(layout, count, unstated, any(getattr(serving, name) is not None for name in SIZES))
 
 
 def check_driving(driving: Driving) -> None:

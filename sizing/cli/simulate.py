@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
-MOST_REPLICAS = 4096
 ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
 SHAPES: tuple[Literal["lognormal", "normal"], ...] = ("lognormal", "normal")
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: almost all at once, and almost evenly spaced
@@ -151,32 +150,22 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mappi
     Of a stated layout, estimate gives the replicas; where replicas are stated, or estimate has no answer, the options stay as
     they are. Faults of the question are reported later, with those of the other options.
     """
-    from sizing.model.architecture import SIZES
-
     stated = ("replicas", "concurrency", "trace", "disaggregate")
     at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
     if at_once or any(values[name] is not None for name in stated):
         return values, ""
-    from sizing.answers.estimate import answer
+    from sizing.answers.simulate import estimated_size
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
     from sizing.specs.errors import Part
 
     found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
-    if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
+    size = None if found.faults else estimated_size(found.value)
+    if size is None:
         return values, ""
-    best = answer(found.value, load_data()).answer if found.value.space.pools is None else None
-    if best is None or best.pool.count > MOST_REPLICAS:
-        return values, ""
-    layout, count, serving = best.pool.replica.layout, best.pool.count, found.value.service.serving
-    sizes = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) != (getattr(serving, name) or 1)}
-    if not sizes and count == 1:  # the default
-        return values, ""
-    has_layout = any(getattr(serving, name) is not None for name in SIZES)
-    missing = "number of replicas" if has_layout else "layout"
-    note = f"no {missing} is stated: {count:,} x {layout}, as llmsize estimate sizes it"
-    return {**values, **sizes, "replicas": count}, note
+    missing = "number of replicas" if size.has_layout else "layout"
+    note = f"no {missing} is stated: {size.replicas:,} x {size.layout}, as llmsize estimate sizes it"
+    return {**values, **size.unstated, "replicas": size.replicas}, note
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
@@ -225,6 +214,7 @@ def _driving(values: Mapping[str, Any]) -> Driving:
     from sizing.cli.reader import MOST, Reader
     from sizing.engine.rules import POLICIES
     from sizing.engine.run import ROUTINGS
+    from sizing.specs.optimisations import MOST_REPLICAS
     from sizing.specs.units import parse_duration_s
 
     read = Reader(values, _form_faults(values))
