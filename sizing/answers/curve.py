@@ -100,14 +100,14 @@ def curve(
     data: Data | None = None,
     *,
     measured: Sequence[CurveLine] = (),
-    sized: Outcome | None = None,
+    demanded: Question | None = None,
     each: Each = map,
     progress: Progress | None = None,
 ) -> Curve:
     """Latency against throughput for every deployment of a grid (by default `lines.default_grid`), together with `measured` lines.
 
     The demand of `question` is ignored: each load is the load of one replica.
-    The answer of `sized`, the outcome of a demand, has a line, and its load is the chosen point.
+    The answer to `demanded`, the question with its demand, has a line, and its load is the chosen point.
     `each` maps over the simulations in order, possibly in other processes.
 
     >>> from sizing import Grid, Layouts, ask
@@ -117,6 +117,11 @@ def curve(
     (1, 3)
     """
     data, grid = data or load_data(), grid or curve_lines.default_grid(question)
+    sized = None
+    if demanded is not None:
+        from sizing.answers.estimate import answer  # loaded where a demand is drawn
+
+        sized = answer(demanded, data, simulated=grid.simulated)
     question = question.with_(requests_per_s=None, concurrency=None, population=None)
     found = list(curve_lines.lines(question, grid, data))
     if question.space.pools is not None:

@@ -87,19 +87,13 @@ def _drawn(asked: _Asking) -> Curve:
     from sizing.answers.curve import curve, marked, metric_of
     from sizing.cli.output import Bar
     from sizing.cli.workers import cores, ordered
-    from sizing.question.question import load_data
 
     lines = () if asked.measured is None else asked.measured.lines
     if asked.question is None or asked.grid is None:
         return marked(lines, asked.limits, asked.own.metric or metric_of(asked.limits, asked.mode))
-    sized = None
-    if asked.demanded is not None:
-        from sizing.answers.estimate import answer
-
-        sized = answer(asked.demanded, load_data(), simulated=asked.grid.simulated)
     with Bar("Simulating") as bar:
         each = partial(ordered, jobs=asked.jobs or cores())
-        return curve(asked.question, asked.grid, load_data(), measured=lines, sized=sized, each=each, progress=bar)
+        return curve(asked.question, asked.grid, measured=lines, demanded=asked.demanded, each=each, progress=bar)
 
 
 class _Own(NamedTuple):
