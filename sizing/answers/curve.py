@@ -109,6 +109,7 @@ def curve(
     The demand of `question` is ignored: each load is the load of one replica.
     The answer to `demanded`, the question with its demand, has a line, and its load is the chosen point.
     `each` maps over the simulations in order, possibly in other processes.
+    Raises InputError where `demanded` is of separate pools, or the loads are closed loops.
 
     >>> from sizing import Grid, Layouts, ask
     >>> question = ask("chat", model="llama-3.1-8b", gpu="h100-sxm")
@@ -119,6 +120,7 @@ def curve(
     data, grid = data or load_data(), grid or curve_lines.default_grid(question)
     sized = None
     if demanded is not None:
+        curve_lines.check_demanded(grid.arrivals, pooled=demanded.space.pools is not None)
         from sizing.answers.estimate import answer  # loaded where a demand is drawn
 
         sized = answer(demanded, data, simulated=grid.simulated)

@@ -37,7 +37,7 @@ from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing, requests_per_s
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
-from sizing.specs.errors import listed, not_known, not_whole, raise_any
+from sizing.specs.errors import InputError, listed, not_known, not_whole, raise_any
 from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
@@ -138,6 +138,15 @@ def default_grid(question: Question) -> Grid:
 
 
 # --- which lines ---------------------------------------------------------------------------------------------------------
+
+
+def check_demanded(arrivals: Arrivals, *, pooled: bool, field: str = "demanded") -> None:
+    """Raise InputError for a demand whose answer is no line of a curve: of separate pools, or beside closed loops."""
+    if pooled:
+        allowed = "llmsize estimate; or without it"
+        raise InputError("sizes one pool, and a curve draws both", field=field, allowed=allowed)
+    if arrivals == "closed":
+        raise InputError("arrives at random, and a closed loop does not", field=field, allowed="without --closed-loop")
 
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:

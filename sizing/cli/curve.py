@@ -280,18 +280,14 @@ def _question(names: Names, read: Data) -> Question:
 
 def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read: Data) -> Question | None:
     """The question with the demand that options state; None without one. Raises InputError where its load is none of a curve."""
+    from sizing.answers.curve_lines import check_demanded
     from sizing.question.ask import resolved
 
     stated = next((f"--{name}" for name in SIZED_BY if values[name] is not None), None)
     if stated is None:
         return None
     workload = names.workload.value
-    if workload.optimisations.disaggregate is not None:
-        raise InputError(
-            "sizes one pool, and a curve draws both", field=stated, allowed="llmsize estimate; or without it"
-        )
-    if arrivals == "closed":
-        raise InputError("arrives at random, and a closed loop does not", field=stated, allowed="without --closed-loop")
+    check_demanded(arrivals, pooled=workload.optimisations.disaggregate is not None, field=stated)
     asked = resolved(names, workload, read, gpu_budget=None)
     if asked.service.extras.cached.think_time_s is not None:
         raise InputError(f"think between turns, and {ALL_KEPT}", field=stated, allowed="--rps; or estimate, simulate")

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sizing import Grid, Layouts, ask
 from sizing.answers import curve
 from sizing.cli.main import run
+from sizing.specs.errors import InputError
 from sizing.specs.units import MOST_VALUES, numbers, whole_numbers
 
 # Lists of numbers
@@ -154,3 +156,12 @@ def test_a_screen_lists_the_points_of_the_chosen_line(capsys: pytest.CaptureFixt
     assert len(table) + 2 <= 12 and loads == sorted(loads) and loads[0] == 1.0
     text = "\n".join(table)
     assert "the most allowed" in text and "misses ITL" in text and "knee" in text
+
+
+def test_a_demand_that_no_line_serves_is_a_fault_for_callers_too() -> None:
+    options = {"model": "llama-3.1-8b", "gpu": "l40s", "isl": 500, "osl": 100, "rps": 5}
+    one, pools = ask(**options), ask(**options, disaggregate="auto")
+    with pytest.raises(InputError, match="demanded: arrives at random"):
+        curve.curve(one, Grid(Layouts((1,), (1,)), (1,), arrivals="closed", simulated=False), demanded=one)
+    with pytest.raises(InputError, match="demanded: sizes one pool"):
+        curve.curve(one, demanded=pools)
