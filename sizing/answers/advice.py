@@ -12,8 +12,8 @@ from functools import partial
 
 from sizing.answers.answer import (
     Answer,
-    Beyond,
     NearlyIdle,
+    NextLimit,
     OtherAnswer,
     Outcome,
     Pool,
@@ -148,7 +148,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
-def beyond(outcome: Outcome, data: Data) -> Beyond | None:
+def beyond(outcome: Outcome, data: Data) -> NextLimit | None:
     """What binds the answer's layout next, where its limit is as long as any that is tried; None where no latency binds."""
     best, question = outcome.best, outcome.question
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
@@ -160,7 +160,7 @@ def beyond(outcome: Outcome, data: Data) -> Beyond | None:
     if found is None:
         return None
     capacity = found.pool.capacity
-    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus)
+    return NextLimit(capacity.binding, capacity.requests_per_s, found.gpus)
 
 
 def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:

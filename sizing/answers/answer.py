@@ -256,7 +256,7 @@ class Relaxation(NamedTuple):
     gpu: str
 
 
-class Beyond(NamedTuple):
+class NextLimit(NamedTuple):
     """What limits the answer's layout at the loosest limit tried: `gpus` GPUs at `requests_per_s` a replica, by the closed form."""
 
     binding: str
@@ -329,7 +329,7 @@ class Outcome(Frozen):
     tries: int = 0
     passed: bool = True
     relaxation: Relaxation | None = None
-    beyond: Beyond | None = None
+    beyond: NextLimit | None = None
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
     one_pool: Outcome | None = field(default=None, repr=False)

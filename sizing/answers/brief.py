@@ -24,7 +24,7 @@ SEED = 0
 Watch = Callable[[str], AbstractContextManager[Progress | None]]  # takes the name of a long-running part
 
 
-class Loaded(NamedTuple):
+class ClosedLoopCurve(NamedTuple):
     """The closed-loop curve of the best layouts, with its question and grid."""
 
     curve: Curve
@@ -32,7 +32,7 @@ class Loaded(NamedTuple):
     grid: Grid
 
 
-class Brief(NamedTuple):
+class ReportBasis(NamedTuple):
     """The answer to a question and the basis of a decision on it; all sizes are `simulated`, or none.
 
     `effects` are those of changed inputs. `rates` are lines by arrival rate; for a closed loop, `loaded` replaces them, and
@@ -45,20 +45,20 @@ class Brief(NamedTuple):
     outcome: Outcome
     effects: tuple[Effect, ...]
     rates: tuple[LineByRate, ...]
-    loaded: Loaded | None
+    loaded: ClosedLoopCurve | None
     compared: tuple[Outcome, ...]
 
 
 def brief(
     question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = unwatched
-) -> Brief:
+) -> ReportBasis:
     """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
     outcome = estimate(question, data, simulated=simulated)
     with watch("Changing inputs") as progress:
         changed = tuple(effects(question, data, outcome.answer, simulated=simulated, progress=progress))
     closed, one = is_closed(question), outcome.one_pool or outcome
     compared, rated = _compared(question, data, simulated, each, watch), question.space.pools is None and not closed
-    return Brief(
+    return ReportBasis(
         question=question,
         simulated=simulated,
         outcome=outcome,
@@ -102,7 +102,7 @@ def _rates(
 
 def _loaded(
     outcome: Outcome, question: Question, data: Data, simulated: bool, each: Each, watch: Watch
-) -> Loaded | None:
+) -> ClosedLoopCurve | None:
     """The closed-loop curve of the best layout of each GPU type and precision; None without any layout."""
     asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
     lines = (line_of(answer, asked, data) for answer in outcome.best_of_each()[:MOST_LINES])
@@ -116,4 +116,4 @@ def _loaded(
         drawn = evaluated(found, asked, grid, each=each, progress=progress)
     limits, mode = applying(asked), question.origin.workload.mode
     first = metrics_of({name: getattr(limits, name) for name in LATENCIES}, mode)[0]
-    return Loaded(marked(drawn, limits, first), asked, grid)
+    return ClosedLoopCurve(marked(drawn, limits, first), asked, grid)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import field, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.answers.confidence import Said, sizes_said
+from sizing.answers.confidence import SizeAtOdds, odds_of
 from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import RULES
-from sizing.answers.sure_size import Confirmed, Steps, surely
+from sizing.answers.sure_size import Searched, Steps, sure_answers
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -21,7 +21,7 @@ from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Limits
 
 
-class Held(Frozen):
+class SizeCheck(Frozen):
     """The result of `held`: whether a deployment of a given size serves a demand within its limits.
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
@@ -51,9 +51,9 @@ class Held(Frozen):
         return of_runs(self.odds is not None and self.odds.own, any_gpu=self.odds is not None and self.odds.any_gpu)
 
 
-def held(
+def check_size(
     question: Question, replicas: int, data: Data, *, simulated: bool = True, confidence: float | None = None
-) -> Held:
+) -> SizeCheck:
     """Check `replicas` replicas of a question's layout against its demand and limits.
 
     The sure GPUs are those for a `confidence` (default 90 %). Separate pools are checked together, at the replicas that the
@@ -64,11 +64,11 @@ def held(
     found = search(question, data)
     if found.best is None:
         (refusal, *_) = found.refusals
-        return Held(question, False, refusal.detail, refusal.reason)
-    return _with_sure(_held(found, replicas, data, simulated), found, replicas, data, (confidence or USUAL, simulated))
+        return SizeCheck(question, False, refusal.detail, refusal.reason)
+    return _with_sure(_check(found, replicas, data, simulated), found, replicas, data, (confidence or USUAL, simulated))
 
 
-def _held(outcome: Outcome, replicas: int, data: Data, simulated: bool) -> Held:
+def _check(outcome: Outcome, replicas: int, data: Data, simulated: bool) -> SizeCheck:
     """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
     assert outcome.best is not None
     pool, of = outcome.best.pool, outcome.question
@@ -79,17 +79,17 @@ def _held(outcome: Outcome, replicas: int, data: Data, simulated: bool) -> Held:
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
         needed = answer(of, data, simulated=simulated, finds_sure=False).answer
-        short = Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
+        short = SizeCheck(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
         return _overloaded(short, pool, replicas, data, simulated)
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
     verdict = judged(size, of) if simulated else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
     needed = sized if holds else answer(of, data, simulated=simulated, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
-    return Held(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
+    return SizeCheck(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
 
-def _with_sure(result: Held, outcome: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> Held:
+def _with_sure(result: SizeCheck, outcome: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> SizeCheck:
     """The result with the sure size of its layout, as an estimate finds it, and the chance of the `replicas` that run.
 
     `asked` has the confidence and whether it simulates.
@@ -98,7 +98,7 @@ def _with_sure(result: Held, outcome: Outcome, replicas: int, data: Data, asked:
     if data.runs is None:
         return result
     assert outcome.best is not None
-    (sure,) = surely([Confirmed(outcome, outcome)], Steps.of(data, simulated=simulate), confidence)
+    (sure,) = sure_answers([Searched(outcome, outcome)], Steps.of(data, simulated=simulate), confidence)
     pool, most, size = outcome.best.pool, result.most_requests_per_s, result.answer
     if size is None:  # the replicas that run serve at most `most` requests/s together, whatever the load of `pool`
         times = 1.0 if most is None else most / (pool.capacity.requests_per_s * replicas)
@@ -132,7 +132,7 @@ def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
     return confirmed
 
 
-def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> Held:
+def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> SizeCheck:
     """Check a demand against the confirmed capacity: a demand within it keeps the limits, a larger one does not."""
     most = at_most.requests_per_s
     lowered = most < pool.capacity.requests_per_s * replicas * (1 - ROUNDING_SLACK)
@@ -143,12 +143,12 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     used = _used(pool, replicas, question)
     if count > replicas:
         needed = Answer((with_count(pool, count, question, data),))
-        short = Held(question, False, None, "capacity", None, most, used, needed)
+        short = SizeCheck(question, False, None, "capacity", None, most, used, needed)
         return _overloaded(short, pool, replicas, data, simulate=True)
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
-    return Held(question, True, None, None, sized, most, used, sized, verified=True)
+    return SizeCheck(question, True, None, None, sized, most, used, sized, verified=True)
 
 
 def _nearest(size: Answer, limits: Limits) -> str | None:
@@ -157,7 +157,7 @@ def _nearest(size: Answer, limits: Limits) -> str | None:
     return max(found, key=lambda name: found[name], default=None)
 
 
-def _overloaded(short: Held, pool: Pool, replicas: int, data: Data, simulate: bool) -> Held:
+def _overloaded(short: SizeCheck, pool: Pool, replicas: int, data: Data, simulate: bool) -> SizeCheck:
     """A deployment beyond its capacity, with what limits it, and its latencies under the demand where its queue does not grow."""
     question, short = short.question, replace(short, binding=pool.capacity.binding)
     best = search(question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0), data).best
@@ -179,18 +179,20 @@ def _used(pool: Pool, replicas: int, question: Question) -> float | None:
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
 
 
-def _of_pools(question: Question, data: Data, simulated: bool, confidence: float) -> Held:
+def _of_pools(question: Question, data: Data, simulated: bool, confidence: float) -> SizeCheck:
     found = answer(question, data, simulated=simulated)
     best, rate = found.answer, question.target.requests_per_s
     if best is None:
         lacking = _lacking(found)
         if lacking is not None:
-            return Held(question, False, lacking.detail, lacking.reason)
+            return SizeCheck(question, False, lacking.detail, lacking.reason)
         needed = _free(question, data, simulated)
-        short = Held(question, False, None, "capacity", needed=needed)
+        short = SizeCheck(question, False, None, "capacity", needed=needed)
         return short if needed is None else _short_pools(short, needed, data, simulated, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
-    held = Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
+    held = SizeCheck(
+        found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified
+    )
     return replace(held, odds=_said(best, question, data, confidence))
 
 
@@ -200,11 +202,11 @@ def _said(
     """What published runs say of a size; of separate pools, why they say nothing."""
     if data.runs is None:
         return None
-    said = Said(size, question.with_(confidence=Confidence(confidence, data.runs)), sure)
-    return sizes_said([said], data.runs)[0]
+    said = SizeAtOdds(size, question.with_(confidence=Confidence(confidence, data.runs)), sure)
+    return odds_of([said], data.runs)[0]
 
 
-def _short_pools(short: Held, needed: Answer, data: Data, simulate: bool, confidence: float) -> Held:
+def _short_pools(short: SizeCheck, needed: Answer, data: Data, simulate: bool, confidence: float) -> SizeCheck:
     """Pools with too few replicas: the most that they serve within the limits, and their latencies under the demand.
 
     Where their queue grows without end there are no latencies, and `stable` is the most that they serve at any latency.
@@ -241,7 +243,7 @@ def _free(question: Question, data: Data, simulated: bool) -> Answer | None:
     ).answer
 
 
-def bearing(held: Held, share: float, data: Data) -> Answer | None:
+def below_share(held: SizeCheck, share: float, data: Data) -> Answer | None:
     """Pools with the layouts of a checked deployment whose demand takes at most `share` of what they serve; None if none are known."""
     rate = held.question.target.requests_per_s
     if rate is None or held.needed is None:

@@ -4,7 +4,7 @@ Each run gives the error of a prediction: of TTFT, ITL and E2E against the limit
 run, the closed form gives the capacity of a replica with these errors; the loads of a layout are evaluated once for all runs.
 The margin of a run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
 
-A size is sure where it keeps the plain limits under the demand times the margin. `sure_size.surely` finds the sure size of every
+A size is sure where it keeps the plain limits under the demand times the margin. `sure_size.sure_answers` finds the sure size of every
 command; `verify.raised` gives the load.
 """
 
@@ -83,7 +83,7 @@ class Margins(NamedTuple):
         return demand * self.of_runs <= capacity * (1 + ROUNDING_SLACK)
 
 
-class Said(NamedTuple):
+class SizeAtOdds(NamedTuple):
     """A size with its question, and the sure size for the question's confidence (90 % without one); None where none is known.
 
     A size found at `even` odds is sized for a confidence of 50 %.
@@ -108,12 +108,12 @@ class Said(NamedTuple):
         return is_alike(self.answer, self.sure_answer) and self.answer.gpus >= self.sure_answer.gpus
 
     @property
-    def confirmed(self) -> float:
+    def simulated_confidence(self) -> float:
         """The confidence that the size itself was simulated for."""
         return self.confidence if self.is_sure else EVEN if self.even else 0.0
 
 
-def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[ConfidentSize]:
+def odds_of(said: Sequence[SizeAtOdds], runs: PublishedRuns | None) -> list[ConfidentSize]:
     """What published runs say of sizes: the sure GPUs, and the `chance` that the GPUs of each keep demand and limits."""
     known = {
         number: (each.answer.pool.timed, each.question)
@@ -124,7 +124,7 @@ def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[Confide
     return [_size_said(each, found.get(number), runs) for number, each in enumerate(said)]
 
 
-def _size_said(said: Said, margins: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
+def _size_said(said: SizeAtOdds, margins: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
     question, confidence = said.question, said.confidence
     margins = "no demand to size for" if question.target.amount is None else margins or NONE_SEPARATE
     if isinstance(margins, str) or question.target.amount is None:
@@ -136,7 +136,7 @@ def _size_said(said: Said, margins: Margins | str | None, runs: PublishedRuns | 
     chance, why = float(margins.share[kept].max(initial=0.0)), None
     if said.answer.run is not None:  # a size that was simulated for a confidence has it
         slow = np.diff(margins.share, prepend=0.0)[kept & ~_kept_as_simulated(said, margins, runs)].sum()
-        chance = max(chance - float(slow), min(chance, said.confirmed)) if slow else chance
+        chance = max(chance - float(slow), min(chance, said.simulated_confidence)) if slow else chance
     if said.sure_answer is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
@@ -145,7 +145,7 @@ def _size_said(said: Said, margins: Margins | str | None, runs: PublishedRuns | 
     return known._replace(by=TIMES[margins.by[place]], times=float(margins.times[place]))
 
 
-def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
+def odds_of_rate(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
     """What published runs say of the rate that the given GPUs of an answer serve, and the loads that they serve with the confidence.
 
     The number of users has a margin of its own: answers that are slower than predicted make users ask less.
@@ -157,7 +157,7 @@ def rate_said(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
         return ConfidentSize(None, confidence, 0, None, found)
     pool, e2e_s = best.pool, best.latency_s("e2e")["mean"]
     rate = best.requests_per_s * pool.margin  # the margin has divided the rate already
-    kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(Said(best, question), found, runs)
+    kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(SizeAtOdds(best, question), found, runs)
     size = ConfidentSize(
         None, confidence, found.groups, float(found.share[kept].max(initial=0.0)), own=found.own, any_gpu=found.any_gpu
     )
@@ -286,7 +286,7 @@ def _of_latencies(
     return factors
 
 
-def _kept_as_simulated(said: Said, margins: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
+def _kept_as_simulated(said: SizeAtOdds, margins: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
     """Whether each run, in the order of its margin, keeps the limits: its factor times the simulated latency.
 
     All runs keep them if the answer was not simulated.

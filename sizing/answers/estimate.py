@@ -22,7 +22,7 @@ from sizing.answers.answer import (
 )
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import search, spans_nodes
-from sizing.answers.sure_size import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
+from sizing.answers.sure_size import Searched, Steps, others_at_even_odds, with_odds, with_sure
 from sizing.catalog.models import load_model, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
@@ -160,7 +160,7 @@ def surely_answered(found: tuple[Question, Outcome], data: Data, *, simulated: b
     """
     (question, outcome), steps = found, Steps.of(data, simulated=simulated)
     (searched,) = steps.search([evenly(question, data) if outcome.even else question]) if simulated else (outcome,)
-    return with_sure([Confirmed(searched, outcome)], steps)[0]
+    return with_sure([Searched(searched, outcome)], steps)[0]
 
 
 def by_prediction(question: Question, data: Data) -> Outcome:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, preference, spent
-from sizing.answers.confidence import Said, margins, sizes_said
+from sizing.answers.confidence import SizeAtOdds, margins, odds_of
 from sizing.answers.search import replicas, with_count
 from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
@@ -238,13 +238,13 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
     if outcome.odds is None:
         return found
     surely = _surely(size, question, data)
-    return replace(found, sure_answer=surely, odds=sizes_said([Said(size, question, surely)], data.runs)[0])
+    return replace(found, sure_answer=surely, odds=odds_of([SizeAtOdds(size, question, surely)], data.runs)[0])
 
 
 def _surely(size: Answer, question: Question, data: Data) -> Answer | None:
     """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
     (known,) = margins([(size.pool.timed, question)], data.runs)
-    if isinstance(known, str) or math.isinf(margin := known.of(Said(size, question).confidence)):
+    if isinstance(known, str) or math.isinf(margin := known.of(SizeAtOdds(size, question).confidence)):
         return None
     wanted = (question.target.amount or 0.0) * (1 + question.rules.headroom) * margin
     count = max(size.pool.count, replicas_for(wanted, size.pool.capacity.amount))

@@ -102,7 +102,7 @@ def fewest(cached: Cached) -> Trials:
     """Find the fewest replicas that suffice. Returns their trial; None where no number suffices.
 
     The search starts at one replica, and then tries the number that the last trial needed. Where more replicas have a lower
-    hit rate, no number in between suffices. Where more replicas have less to keep (`cached.eases`), a bisection between the
+    hit rate, no number in between suffices. Where more replicas have less to keep (`cached.is_relieved`), a bisection between the
     last number that failed and the first that sufficed follows.
     """
     low, count = 0, 1
@@ -116,11 +116,11 @@ def fewest(cached: Cached) -> Trials:
         low = count
         if reply.needed is not None:
             count = reply.needed
-        elif cached.eases and count < MOST_REPLICAS and (reply.memory or trial.kept < 1):
+        elif cached.is_relieved and count < MOST_REPLICAS and (reply.memory or trial.kept < 1):
             count = min(2 * count, MOST_REPLICAS)
         else:
             return None
-    while cached.eases and count - low > 1:
+    while cached.is_relieved and count - low > 1:
         middle = (low + count) // 2
         other, reply = yield from settling(middle, cached, trial.kept)  # more replicas keep at least as much
         if reply.needed is not None and reply.needed <= middle:

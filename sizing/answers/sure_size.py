@@ -23,7 +23,7 @@ from sizing.answers.answer import (
     preferring,
     spent,
 )
-from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, rate_said, sizes_said
+from sizing.answers.confidence import Margins, SizeAtOdds, evenly, margin_of, margins, odds_of, odds_of_rate
 from sizing.answers.search import recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -32,7 +32,7 @@ from sizing.specs.data import Data
 from sizing.specs.workload import Aim
 
 
-class Confirmed(NamedTuple):
+class Searched(NamedTuple):
     """The outcome of a question by the closed form alone, and as it is answered."""
 
     searched: Outcome
@@ -60,20 +60,20 @@ class Steps(NamedTuple):
         """The steps of a single question."""
 
         def confirm(outcome: Outcome, order: Order, shows: bool) -> Outcome:
-            return confirmed(outcome, data, order=order, shows=shows) if simulated else outcome
+            return simulated_outcome(outcome, data, order=order, shows=shows) if simulated else outcome
 
         return cls(data, lambda questions: [_searched(each, data) for each in questions], confirm, order)
 
-    def confirmed(self, outcome: Outcome, order: Order, *, shows: bool = True) -> Outcome:
-        """The outcome in an order, confirmed."""
+    def simulate(self, outcome: Outcome, order: Order, *, shows: bool = True) -> Outcome:
+        """The outcome in an order, simulated."""
         if order is not preference:
             ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
             outcome = replace(outcome, answers=tuple(ranked))
         return self.confirm(outcome, order, shows)
 
-    def answered(self, questions: Sequence[Question]) -> list[Confirmed]:
+    def answered(self, questions: Sequence[Question]) -> list[Searched]:
         """The outcomes of questions, by the closed form and confirmed."""
-        return [Confirmed(each, self.confirmed(each, self.order)) for each in self.search(questions)]
+        return [Searched(each, self.simulate(each, self.order)) for each in self.search(questions)]
 
 
 def _searched(question: Question, data: Data) -> Outcome:
@@ -84,7 +84,7 @@ def _searched(question: Question, data: Data) -> Outcome:
     return pools.search(question, data)
 
 
-def confirmed(outcome: Outcome, data: Data, *, order: Order = preference, shows: bool = True) -> Outcome:
+def simulated_outcome(outcome: Outcome, data: Data, *, order: Order = preference, shows: bool = True) -> Outcome:
     """The outcome after simulation. Where no layout within reach is confirmed, all other layouts are tried too.
 
     The first answer is simulated under its own demand too, where `shows` and it was confirmed under a heavier load.
@@ -117,11 +117,11 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, finds_sure: bool =
     for number, even in zip(odd, again, strict=True):
         plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
         outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
-        found[number] = Confirmed(even.searched, outcome)
+        found[number] = Searched(even.searched, outcome)
     return with_sure(found, steps) if finds_sure else [of.outcome for of in found]
 
 
-def _with_odds_below_even(confirmed: Sequence[Confirmed], data: Data) -> list[int]:
+def _with_odds_below_even(confirmed: Sequence[Searched], data: Data) -> list[int]:
     """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs.
 
     GPUs that are given without a demand keep the rate that they serve.
@@ -131,32 +131,32 @@ def _with_odds_below_even(confirmed: Sequence[Confirmed], data: Data) -> list[in
         for number, of in enumerate(confirmed)
         if of.outcome.answer is not None and of.outcome.question.target.confidence is None
     }
-    sizes = sizes_said([Said(of.answers[0], of.question) for of in plain.values()], data.runs)
+    sizes = odds_of([SizeAtOdds(of.answers[0], of.question) for of in plain.values()], data.runs)
     chances = [
-        (rate_said(of, data.runs) if of.question.target.amount is None else size).chance
+        (odds_of_rate(of, data.runs) if of.question.target.amount is None else size).chance
         for of, size in zip(plain.values(), sizes, strict=True)
     ]
     return [number for number, chance in zip(plain, chances, strict=True) if chance is not None and chance < EVEN]
 
 
-def with_sure(confirmed: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
+def with_sure(confirmed: Sequence[Searched], steps: Steps) -> list[Outcome]:
     """The outcomes with the sure sizes of their answers, and with another answer whose sure size is cheaper.
 
     Among layouts of equal size and cost, the one with the smallest sure size becomes the answer.
     """
     able = [of for of in confirmed if of.outcome.answer is not None]
-    tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
-    said = sizes_said([Said(of.answers[0], of.question, of.sure_answer, of.even) for of in tied], steps.data.runs)
+    tied = [_with_tie(of, sure, steps) for of, sure in zip(able, sure_answers(able, steps), strict=True)]
+    said = odds_of([SizeAtOdds(of.answers[0], of.question, of.sure_answer, of.even) for of in tied], steps.data.runs)
     sized = [
-        replace(of, odds=rate_said(of, steps.data.runs) if of.question.target.amount is None else size)
+        replace(of, odds=odds_of_rate(of, steps.data.runs) if of.question.target.amount is None else size)
         for of, size in zip(tied, said, strict=True)
     ]
-    others = surer([(of, of_other_types(of)) for of in sized], steps.data)
+    others = cheapest_sure([(of, of_other_types(of)) for of in sized], steps.data)
     done = iter([replace(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
     return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
 
 
-def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
+def _with_tie(confirmed: Searched, sure: Answer | None, steps: Steps) -> Outcome:
     """The outcome with its sure size, whose layout becomes the answer where it takes no more, at no less than even odds."""
     outcome, best, question = replace(confirmed.outcome, sure_answer=sure), confirmed.best, confirmed.outcome.question
 
@@ -167,10 +167,10 @@ def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcom
         return outcome
     if not any(is_alike(each, sure) and size(each) <= size(best) for each in confirmed.searched.answers):
         return outcome
-    again = steps.confirmed(confirmed.searched, preferring(sure, steps.order))
+    again = steps.simulate(confirmed.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
         return outcome
-    (odds,) = sizes_said([Said(again.answer, question, even=outcome.even)], steps.data.runs)
+    (odds,) = odds_of([SizeAtOdds(again.answer, question, even=outcome.even)], steps.data.runs)
     if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
     return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, sure_answer=sure)
@@ -179,13 +179,13 @@ def _with_tie(confirmed: Confirmed, sure: Answer | None, steps: Steps) -> Outcom
 # --- the sure size ------------------------------------------------------------------------------------------------------
 
 
-def surely(confirmed: Sequence[Confirmed], steps: Steps, share: float = USUAL) -> list[Answer | None]:
+def sure_answers(confirmed: Sequence[Searched], steps: Steps, share: float = USUAL) -> list[Answer | None]:
     """For the answer of each outcome the sure size on its GPU type: by the closed form and, where `steps` do, by simulation.
 
     This is the answer to the question with a confidence of `share`; an outcome with a confidence is sure itself. None where
     no published runs are like it, or no size is sure. A sure size is no smaller than the answer.
     """
-    known = sizes_said([Said(of.best, of.outcome.question) for of in confirmed], steps.data.runs)
+    known = odds_of([SizeAtOdds(of.best, of.outcome.question) for of in confirmed], steps.data.runs)
     sizes = [None if size.chance is None else of.best for size, of in zip(known, confirmed, strict=True)]
     plain = [n for n, size in enumerate(sizes) if size and confirmed[n].outcome.question.target.confidence is None]
     for number, sure in zip(plain, _sure_sizes([confirmed[n] for n in plain], steps, share), strict=True):
@@ -193,11 +193,11 @@ def surely(confirmed: Sequence[Confirmed], steps: Steps, share: float = USUAL) -
     return sizes
 
 
-def _sure_sizes(confirmed: Sequence[Confirmed], steps: Steps, share: float) -> list[Answer | None]:
+def _sure_sizes(confirmed: Sequence[Searched], steps: Steps, share: float) -> list[Answer | None]:
     asked = [_surely_asked(of.outcome, steps.data, share) for of in confirmed]
     layouts = [_layouts(of) for of in confirmed]
     firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
-    below = [(_below(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
+    below = [(_cheaper(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
     sizes = []
     for of, own, first, rest in zip(confirmed, layouts, firsts, recounted(below), strict=True):
         sure = _sure_of(of.best, own, first, rest, steps)
@@ -216,7 +216,7 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outc
         return first.best
     order = preferring(best, steps.order)
     found = replace(first, answers=(*first.answers, *rest.answers))
-    sure = steps.confirmed(found, order, shows=False).confirmed if found.best is not None else None
+    sure = steps.simulate(found, order, shows=False).confirmed if found.best is not None else None
     if sure is not None and (first.best is None or sure.gpus <= first.best.gpus):
         return sure
     (found,) = recounted([(layouts, question)])
@@ -226,7 +226,7 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outc
             return sure
     if found.best is None:
         (found,) = steps.search([question])
-    return steps.confirmed(found, order, shows=False).confirmed
+    return steps.simulate(found, order, shows=False).confirmed
 
 
 def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:
@@ -247,7 +247,7 @@ def _surely_asked(outcome: Outcome, data: Data, share: float = USUAL) -> Questio
     return outcome.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
 
 
-def _layouts(confirmed: Confirmed) -> list[Answer]:
+def _layouts(confirmed: Searched) -> list[Answer]:
     """The layouts on the answer's GPU type by the closed form, the answer's own first."""
     best, searched = confirmed.best, confirmed.searched.answers
     own = [each for each in searched if is_alike(each, best)]
@@ -262,7 +262,7 @@ def _type_of(answer: Answer) -> str:
     return answer.pool.replica.gpu_type.id
 
 
-def _below(answers: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
+def _cheaper(answers: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
     """The answers that take less than a sure size: their own sure sizes are no smaller."""
     objective = question.rules.objective
     most = math.inf if first is None else spent(first, objective)
@@ -278,7 +278,7 @@ def of_other_types(outcome: Outcome) -> list[Answer]:
     return [] if best.separate else [each for each in outcome.answers[1:] if _type_of(each) != _type_of(best)]
 
 
-def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list[ConfidentAnswer | None]:
+def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list[ConfidentAnswer | None]:
     """For each outcome the one of other answers with the cheapest sure size, by the closed form.
 
     None where the sure size of the outcome's own answer costs no more, or the question states a confidence.
@@ -287,7 +287,8 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
         return [None] * len(asked)
     able = [of.odds is not None and of.question.target.confidence is None for of, _ in asked]
     below = [
-        _below(others, of.sure_answer, of.question) if ok else [] for ok, (of, others) in zip(able, asked, strict=True)
+        _cheaper(others, of.sure_answer, of.question) if ok else []
+        for ok, (of, others) in zip(able, asked, strict=True)
     ]
     questions = [_surely_asked(of, data) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
     sized = recounted(list(zip(below, questions, strict=True)))
@@ -296,10 +297,10 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
 
 def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> ConfidentAnswer | None:
     alike = (ConfidentAnswer(next(of for of in answers if is_alike(of, each)), each) for each in sized.answers)
-    return _least(alike, outcome, outcome.question.rules.objective)
+    return _cheapest_of(alike, outcome, outcome.question.rules.objective)
 
 
-def _least(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
+def _cheapest_of(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
     """The cheapest sure size of those `answers`, if it spends less than the outcome's own."""
     most = math.inf if outcome.sure_answer is None else spent(outcome.sure_answer, objective)
     best = min(answers, key=lambda each: spent(each.sure_answer, objective), default=None)
@@ -307,7 +308,7 @@ def _least(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim)
 
 
 def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
-    """The answer of other outcomes with the cheapest sure size, as `surer` finds it among the answers of one outcome."""
+    """The answer of other outcomes with the cheapest sure size, as `cheapest_sure` finds it among the answers of one outcome."""
     if first.odds is None or first.question.target.confidence is not None:
         return None
     sized = [
@@ -315,7 +316,7 @@ def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -
         for of in outcomes
         if of.answer is not None and of.sure_answer is not None
     ]
-    return _least(sized, first, objective)
+    return _cheapest_of(sized, first, objective)
 
 
 def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sizing.answers.check import held
+from sizing.answers.check import check_size
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
@@ -142,7 +142,7 @@ def _checked(
         return checked._replace(findings=(*before, *_of_layouts(group, demanded, options)))
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
-    result = held(question, replicas, load_data(), simulated=simulated, confidence=confidence)
+    result = check_size(question, replicas, load_data(), simulated=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = needs_of(whole, policy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
-from sizing.answers.check import Held, bearing
+from sizing.answers.check import SizeCheck, below_share
 from sizing.answers.deployment import warning_of
 from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
@@ -52,7 +52,7 @@ class Checked(NamedTuple):
     name: str
     parts: tuple[Existing, ...]
     question: Question | None
-    held: Held | None
+    held: SizeCheck | None
     findings: tuple[CheckFinding, ...]
 
     @property
@@ -180,12 +180,14 @@ def _asked_share(policy: Policy) -> float:
     return growth if policy.max_utilisation is None else min(growth, policy.max_utilisation)
 
 
-def _bearing(held: Held, needed: Answer, policy: Policy) -> Answer | None:
+def _bearing(held: SizeCheck, needed: Answer, policy: Policy) -> Answer | None:
     """The size of two pools that keeps the policy; None with a confidence, which is not known of them."""
     rate, share = held.question.target.requests_per_s, _asked_share(policy)
     if policy.confidence is not None:
         return None
-    return needed if rate is None or rate <= share * needed.most_requests_per_s else bearing(held, share, load_data())
+    return (
+        needed if rate is None or rate <= share * needed.most_requests_per_s else below_share(held, share, load_data())
+    )
 
 
 def _fewest(checked: Checked, policy: Policy) -> int | None:
@@ -244,7 +246,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 
 
-def _chance(held: Held) -> float:
+def _chance(held: SizeCheck) -> float:
     """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
     chance = None if held.odds is None else held.odds.chance
     if chance is None:

@@ -55,7 +55,7 @@ def need_of(size: MeasuredSize, question: MeasuredQuestion, gpu_type: GpuType) -
     by_users = target.population is not None and not size.by_flight
     demand = size.requests_per_s if by_users or target.amount is None else target.amount
     headroom = 0.0 if by_users else question.headroom  # for users, the demand already includes it
-    return Need(demand, size.most, headroom, fit, size.replicas, size.by_flight).confirmed(size.replicas)
+    return Need(demand, size.most, headroom, fit, size.replicas, size.by_flight).with_replicas(size.replicas)
 
 
 def fleets(

@@ -76,7 +76,7 @@ class Need(Frozen):
             return demand.replicas_for(times * self.users * (1 + self.headroom), self.users_per_replica)
         return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
-    def confirmed(self, replicas: int) -> Need:
+    def with_replicas(self, replicas: int) -> Need:
         """This need with a `per_replica` that gives `replicas`, the count that was found to serve it."""
         found, needed = self, 1 + self.headroom
         if demand.replicas_for(self.demand * needed, self.per_replica) != replicas:
@@ -115,7 +115,7 @@ def need_of(best: Answer, question: Question) -> Need:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
     each, users = pool.capacity.amount / pool.margin, target.population
     found = Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight, most, users, each)
-    return found.confirmed(pool.count)
+    return found.with_replicas(pool.count)
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:

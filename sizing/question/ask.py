@@ -34,17 +34,17 @@ from sizing.question.question import (
     Question,
     SeparatePools,
     Space,
-    between_turns_s,
     check_asked,
     check_images,
     check_prefix,
     check_served,
     demand_of,
     load_data,
+    pause_between_turns_s,
+    question_without_demand,
     resolve,
     service_of,
     target_of,
-    undemanded,
 )
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
@@ -196,7 +196,7 @@ def resolved(
     """
     model = names.model.value
     check_asked(workload, model.spec)
-    extras = extras_of(workload, model.spec, between_turns_s(workload, data.defaults)).over(caches)
+    extras = extras_of(workload, model.spec, pause_between_turns_s(workload, data.defaults)).over(caches)
     whole = as_served(workload, extras)
     if not traced:
         check_served(whole, extras, model.spec)
@@ -360,7 +360,7 @@ def _undemanded(names: Names, data: Data) -> Question:
     service = service_of(workload, model, names.engine.value, extras, full=True)
     check_images(with_images(workload, extras), extras, model)
     check_prefix(extras, service.max_model_len)
-    return undemanded(workload, service, data.defaults)
+    return question_without_demand(workload, service, data.defaults)
 
 
 def layout_of(serving: Serving) -> Layout:

@@ -215,7 +215,7 @@ def think_time_of_users(workload: Workload, defaults: Defaults) -> float | None:
     return think_time_of(workload, defaults) if by_users else None
 
 
-def between_turns_s(workload: Workload, defaults: Defaults) -> float | None:
+def pause_between_turns_s(workload: Workload, defaults: Defaults) -> float | None:
     """The time that a demand gives between the turns of a user, None where it gives none.
 
     For sessions it is the time from one request to the next. That includes the answer, so caches need no less room.
@@ -242,7 +242,7 @@ def service_of(
     _check_states(serving, engine[0])
     _check_budget(workload, engine[0])
     return Service(
-        model=with_redundant_experts(_seeing(model, serving, longest), serving.redundant_experts or 0),
+        model=with_redundant_experts(_with_encoder(model, serving, longest), serving.redundant_experts or 0),
         isl=longest if full else tokens.isl,
         osl=1 if full else tokens.osl,
         max_model_len=longest,
@@ -278,7 +278,7 @@ def _check_budget(workload: Workload, engine: Engine) -> None:
         raise InputError(what, field="serving.max_num_batched_tokens", allowed=f"at least {most:,}")
 
 
-def _seeing(model: Model, serving: Serving, positions: int) -> Model:
+def _with_encoder(model: Model, serving: Serving, positions: int) -> Model:
     """The model with its largest image or video input; without the encoder where the flags leave it out."""
     if model.vision is None:
         return model
@@ -322,7 +322,7 @@ def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None)
     )
 
 
-def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Question:
+def question_without_demand(workload: Workload, service: Service, defaults: Defaults) -> Question:
     """The question of a service without a demand, for the memory of a layout."""
     target = Target(None, None, Limits(), offline=True, max_utilisation=defaults.max_utilisation)
     return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
@@ -331,7 +331,7 @@ def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Ques
 def with_longest(question: Question, tokens: int) -> Question:
     """The question of one layout where `--max-model-len` says that sequences have up to `tokens` tokens."""
     serving = question.service.serving.model_copy(update={"max_model_len": tokens})
-    seeing = _seeing(question.service.model, serving, tokens)
+    seeing = _with_encoder(question.service.model, serving, tokens)
     return question.with_(serving=serving, max_model_len=tokens, isl=tokens, model=seeing)
 
 

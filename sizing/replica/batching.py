@@ -43,7 +43,7 @@ from sizing.replica.curves import Array, Batching, Curves, decode_step_s, prefil
 from sizing.replica.timing import PACKING_ROUNDS, TINY, Rates, prefill_rates, rates_of
 from sizing.replica.waits import (
     HEAVIEST_LOAD,
-    Lengthening,
+    PromptDelay,
     Quantiles,
     Queue,
     for_slot,
@@ -264,7 +264,7 @@ def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles
     )
 
 
-def _seen_s(curves: Curves, flow: Batching, rates: Rates, by_prompt: Lengthening) -> tuple[Array, Array]:
+def _seen_s(curves: Curves, flow: Batching, rates: Rates, by_prompt: PromptDelay) -> tuple[Array, Array]:
     """The decode step that a request sees without prefill, and its standard deviation over requests.
 
     An arrival finds b others (Poisson arrivals see time averages) and adds itself and those that come with it. Between prefills

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sizing.catalog.shelf import only
 from sizing.model.attention import FLOPS_PER_MAC, Numeric
 from sizing.model.operations import Routed, expected_experts
-from sizing.replica.surfaces import hats, sustained_us
+from sizing.replica.surfaces import knot_weights, sustained_us
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels
 from sizing.specs.units import MEGA, MICRO
 
@@ -160,11 +160,11 @@ def _correction(kernel: ExpertKernel, routed: Routed, load: ExpertLoad, tokens: 
         return 0.0
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
-    along_tokens = hats(knots.tokens, tokens)
-    along_bytes = hats(knots.megabytes, np.maximum(load.hit, SMALLEST) * weights)
-    along_skew = hats(knots.unevenness, np.maximum(load.busiest * load.hit / routed.pairs, 1.0))
-    along_fan = hats(knots.fan_out, np.full(np.shape(load.hit), float(routed.experts_per_token)))
-    along_pairs = hats(knots.pairs, routed.pairs / load.hit)
+    along_tokens = knot_weights(knots.tokens, tokens)
+    along_bytes = knot_weights(knots.megabytes, np.maximum(load.hit, SMALLEST) * weights)
+    along_skew = knot_weights(knots.unevenness, np.maximum(load.busiest * load.hit / routed.pairs, 1.0))
+    along_fan = knot_weights(knots.fan_out, np.full(np.shape(load.hit), float(routed.experts_per_token)))
+    along_pairs = knot_weights(knots.pairs, routed.pairs / load.hit)
     found: Numeric = 0.0
     grid, start = kernel.corrections, 0
     axes = (

@@ -56,7 +56,7 @@ class Product(NamedTuple):
     bytes: Numeric
 
 
-def hats(knots: tuple[float, ...], value: Numeric) -> Array:
+def knot_weights(knots: tuple[float, ...], value: Numeric) -> Array:
     """Weights of the knots around log2 of `value`, in a new last axis. Values beyond the knots are clamped."""
     starts, spans = _spans(knots)
     at = np.log2(np.maximum(np.asarray(value, dtype=float), LEAST))[..., np.newaxis]
@@ -138,9 +138,9 @@ def product_us(surface: Surface, chip: Chip, product: Product, *, bare: Surface 
         us = us + min(c["t0"], bare.constants["t0"]) + min(c["lat"], bare.constants["lat"]) * inputs
     at = forms.products
     fading = _fading(forms, m, at.most_rows) * _fading(forms, max(outputs, inputs), at.most_width)
-    along = [hats(at.widths, width) for width in (outputs, inputs)]
+    along = [knot_weights(at.widths, width) for width in (outputs, inputs)]
     grid = surface.corrections.reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
-    corrected: Array = us * np.exp(fading * (hats(at.rows, m) @ grid))
+    corrected: Array = us * np.exp(fading * (knot_weights(at.rows, m) @ grid))
     return corrected
 
 
@@ -197,11 +197,11 @@ def _decode_correction(
     surface: Surface, head_size: int, windowed: bool, blocks: Numeric, context: Numeric, group: float
 ) -> Numeric:
     at, sizes = only(MeasuredKernels).forms.decode, _of_size(surface, head_size)
-    few_tokens, few_heads = hats(at.few_tokens, context), hats(at.few_heads, blocks)
-    groups, kinds = hats(at.group, group), np.array([float(windowed), float(not windowed)])
+    few_tokens, few_heads = knot_weights(at.few_tokens, context), knot_weights(at.few_heads, blocks)
+    groups, kinds = knot_weights(at.group, group), np.array([float(windowed), float(not windowed)])
     return _sum_of_tables(
         surface.corrections,
-        (hats(at.heads, blocks), hats(at.tokens, context)),
+        (knot_weights(at.heads, blocks), knot_weights(at.tokens, context)),
         (groups, few_tokens),
         (sizes, few_tokens),
         (groups, few_heads),
@@ -251,17 +251,17 @@ def _keys(work: Work, new: Numeric, prior: Numeric, unmasked: float) -> Numeric:
 
 def _prefill_correction(surface: Surface, work: Work, batch: Numeric, new: Numeric) -> Numeric:
     at, sizes = only(MeasuredKernels).forms.prefill, _of_size(surface, work.head_dim)
-    rows, few_tokens = batch * work.q_heads, hats(at.few_tokens, new)
+    rows, few_tokens = batch * work.q_heads, knot_weights(at.few_tokens, new)
     kinds = np.array([float(work.window > 0), float(work.window == 0)])
     group = work.q_heads / max(work.kv_heads, 1)
     return _sum_of_tables(
         surface.corrections,
-        (hats(at.heads, rows), hats(at.tokens, new)),
-        (hats(at.group, group), few_tokens),
+        (knot_weights(at.heads, rows), knot_weights(at.tokens, new)),
+        (knot_weights(at.group, group), few_tokens),
         (sizes, few_tokens),
-        (hats(at.few_heads, batch * max(work.kv_heads, 1)), few_tokens),
+        (knot_weights(at.few_heads, batch * max(work.kv_heads, 1)), few_tokens),
         (kinds, few_tokens),
-        (sizes, kinds, hats(only(MeasuredKernels).forms.pair_heads, rows)),
+        (sizes, kinds, knot_weights(only(MeasuredKernels).forms.pair_heads, rows)),
     )
 
 

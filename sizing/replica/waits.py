@@ -142,7 +142,7 @@ def waits(curves: Curves, flow: Batching, rates: Rates, stable: NDArray[np.bool_
     variance_s2 = more_s**2 * per_stage * rates.step_s / (1 - load**2)
     met_s = rates.chunk_s if flow.flat else rates.chunk_s + variance_s2 / rates.chunk_s
     busy, nothing = np.where(stable, rates.busy, 0.0), np.zeros_like(share)
-    behind_decode_s, behind_prefill_s = _made_up_s(curves, flow, rates, per_stage) if flow.ahead else (nothing, nothing)
+    behind_decode_s, behind_prefill_s = _planned_s(curves, flow, rates, per_stage) if flow.ahead else (nothing, nothing)
     spread_s2 = more_s**2 * per_stage * met_s + (0.5 + per_stage * more_s) ** 2 * variance_s2
     together = shares * per_stage * more_s
     # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
@@ -167,7 +167,7 @@ def launching_s(curves: Curves, flow: Batching, rates: Rates) -> Array:
     return np.where(eager, np.minimum(curves.launch_s * curves.correction.prefill, rates.chunk_s), 0.0)
 
 
-def _made_up_s(curves: Curves, flow: Batching, rates: Rates, per_s: Array) -> tuple[Array, Array]:
+def _planned_s(curves: Curves, flow: Batching, rates: Rates, per_s: Array) -> tuple[Array, Array]:
     """Seconds of the step that is made up already when a request arrives in a decode step, and in a step with prefill.
 
     A step is made up as soon as the one before it is launched: by the host while it runs, where no graph holds it. It has
@@ -204,7 +204,7 @@ STEEPEST = 10.0  # cap on how much longer a nearly endless run of steps with pre
 LONGEST_RUN = 50.0  # cap on the prompts that come during a step with prefill, in an exponent
 
 
-class Met(Frozen):
+class PromptsMet(Frozen):
     """What the prompts that a request meets add to its mean step.
 
     Their number has a negative binomial distribution with a `mean` and a `dispersion`, the variance by the mean: 1 (Poisson)
@@ -227,7 +227,7 @@ class Met(Frozen):
         overall_s: Array = np.minimum(self.mean * self.each_s, self.most_s) + self.first_s * (1 - none)
         few = self.most_s < COUNTED * self.each_s
         if few.any():
-            overall_s[few] = Met(*(getattr(self, field.name)[few] for field in fields(self)))._few_s()
+            overall_s[few] = PromptsMet(*(getattr(self, field.name)[few] for field in fields(self)))._few_s()
         return overall_s
 
     def quantiles_s(self, quantiles: Quantiles) -> dict[str, Array]:
@@ -273,7 +273,7 @@ class Met(Frozen):
             chance = chance * (first + more * number) / (number + 1)
 
 
-class Lengthening(Frozen):
+class PromptDelay(Frozen):
     """What a prompt adds to the decode steps of other sequences, in all its steps together.
 
     A prompt adds `each_s` and the first one of a step `first_s` more: launches outside CUDA graphs hide the first prompts.
@@ -285,23 +285,25 @@ class Lengthening(Frozen):
     brought: Array
 
 
-def lengthening(flow: Batching, rates: Rates) -> Lengthening:
+def lengthening(flow: Batching, rates: Rates) -> PromptDelay:
     """What a prompt adds to decode steps."""
     within = np.maximum(rates.decoding / flow.decode_steps, TINY)  # prompts that come within a step
     added_s, hit_s = (rates.step_s - rates.decode_s) / within, flow.chunks * rates.hit_s / flow.stages
     if flow.prefill_only:
         nothing = np.zeros_like(added_s)
-        return Lengthening(added_s, nothing, 1 - rates.decode_s / rates.step_s)
+        return PromptDelay(added_s, nothing, 1 - rates.decode_s / rates.step_s)
     shared = flow.sharing
     more_s = np.minimum(flow.chunks * rates.another_s / flow.stages, added_s)
     first_s = shared * np.maximum(hit_s - hit_s / np.maximum(added_s, TINY) * more_s, 0.0)
     each_s = shared * more_s + (1 - shared) * added_s
     marginal_s = each_s + first_s * np.exp(-within * flow.chunks / flow.stages)
     brought = np.minimum(rates.requests_per_s * marginal_s, 1 - rates.decode_s / rates.step_s)
-    return Lengthening(each_s, first_s, brought)
+    return PromptDelay(each_s, first_s, brought)
 
 
-def met_of(curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array) -> Met:
+def met_of(
+    curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: PromptDelay, seen_s: Array
+) -> PromptsMet:
     """The prompts that a request meets in its decode steps, each of which takes `seen_s` without them.
 
     On average a request meets as many prompts as meet it: the others that decode at a prompt, at most all other slots.
@@ -329,8 +331,8 @@ def _before_s(flow: Batching, rates: Rates, launch_s: Array) -> Array:
 
 
 def _prompts_met(
-    curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: Lengthening, seen_s: Array
-) -> Met:
+    curves: Curves, flow: Batching, rates: Rates, wait: Waits, by_prompt: PromptDelay, seen_s: Array
+) -> PromptsMet:
     """Where prompts share steps with decodes.
 
     A step takes the prompts that came during the step before it. So the prompts of the first decode steps came during the
@@ -352,7 +354,7 @@ def _prompts_met(
     left = 1 - np.minimum(by_prompt.brought * part, HEAVIEST_LOAD)
     on_average = 1 - np.minimum((1 - rates.decode_s / rates.step_s) * part, HEAVIEST_LOAD)
     open_s = later * rates.decode_s / on_average + (own_s + later * (seen_s - rates.decode_s)) / left
-    return Met(
+    return PromptsMet(
         mean=rates.requests_per_s * open_s,
         dispersion=1 / left**2,
         each_s=by_prompt.each_s / steps,
@@ -362,7 +364,7 @@ def _prompts_met(
     )
 
 
-def _runs_met(curves: Curves, flow: Batching, rates: Rates, wait: Waits) -> Met:
+def _runs_met(curves: Curves, flow: Batching, rates: Rates, wait: Waits) -> PromptsMet:
     """Where steps with prefill hold no decodes: runs of such steps, counted in steps of one prompt.
 
     A request waits for the rest of the run of its own prefill, and for a run now and then after a decode step. Where the
@@ -384,7 +386,7 @@ def _runs_met(curves: Curves, flow: Batching, rates: Rates, wait: Waits) -> Met:
     own_s = rates.prompt_s + wait.queue.overall_s + wait.shared_s
     one_by_one = rates.requests_per_s * own_s / (1 - busy) + runs / flow.chunks
     on = on_s / (on_s + one_s)
-    return Met(
+    return PromptsMet(
         mean=shared * (begins * on_s / one_s + runs) + (1 - shared) * one_by_one,
         dispersion=shared * (1 + on) / (1 - on) + (1 - shared) / (1 - busy) ** 2,
         each_s=(shared * one_s + (1 - shared) * flow.chunks * rates.chunk_s) / steps,

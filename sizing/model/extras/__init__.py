@@ -168,7 +168,7 @@ class Cached(Frozen):
     def varies(self) -> bool:
         """Whether the number of replicas changes what is found in cache or how much cache the prefixes take."""
         varying = self.conversation is not None and (not self.affinity or self.think_time_s is not None)
-        return varying or self.eases or self.evicts
+        return varying or self.is_relieved or self.evicts
 
     @property
     def evicts(self) -> bool:
@@ -176,7 +176,7 @@ class Cached(Frozen):
         return self.conversation is None and self.prefixes > 1 and self.stated[0] > 0
 
     @property
-    def eases(self) -> bool:
+    def is_relieved(self) -> bool:
         """Whether each replica keeps less if there are more replicas."""
         return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
 

@@ -6,7 +6,7 @@ from datetime import date
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Suggestion
-from sizing.answers.brief import Brief
+from sizing.answers.brief import ReportBasis
 from sizing.answers.curve_lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.formats.view import filled
@@ -131,7 +131,7 @@ class Report(NamedTuple):
 
 
 def record(
-    brief: Brief, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
+    brief: ReportBasis, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
 ) -> Report:
     """The record of a brief; `command` repeats it."""
     question, answered, loaded = brief.question, estimate.record(brief.outcome), brief.loaded

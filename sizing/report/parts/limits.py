@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
-from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
+from sizing.answers.answer import Answer, NextLimit, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line
 from sizing.formats.words import duration, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
@@ -98,7 +98,7 @@ def _most(best: Answer, question: Question) -> str:
     return f"{number(capacity.requests_per_s)} requests/s a replica"
 
 
-def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None) -> str:
+def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None, beyond: NextLimit | None) -> str:
     """Write the value of a limit at which fewer GPUs suffice, or that no near value saves a GPU, and what then binds."""
     if relaxation is not None:
         gpus = _counted(relaxation.gpus, relaxation.gpu, best)
