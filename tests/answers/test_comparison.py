@@ -47,7 +47,9 @@ def test_a_pipeline_that_takes_fewer_gpus_stands_after_the_answer_as_in_an_estim
 def test_a_cheaper_layout_is_named_only_where_another_reach_finds_it() -> None:
     """At even odds one layout may cost less than another that was confirmed, but no wider reach: it was within reach already."""
     question = ask(model="llama-3.1-8b", gpu="mi300x,l40s", isl=1000, osl=200, rps=10, itl="40ms")
-    for outcome in compare(question, simulated=False):
+    outcomes = compare(question, simulated=False)
+    assert outcomes
+    for outcome in outcomes:
         assert all(each.pool.replica.layout.pp > 1 for each in outcome.answers[1:])
 
 

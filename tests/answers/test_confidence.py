@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import sizing
 from sizing.answers.answer import Outcome, is_alike
-from sizing.answers.check import held
-from sizing.answers.confidence import Said, likely, margins, sizes_said
+from sizing.answers.check import check_size
+from sizing.answers.confidence import SizeAtOdds, likely, margins, odds_of
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.answers.verify import raised
@@ -205,7 +205,7 @@ def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | No
         return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, finds_sure=False)
 
     def passes(replicas: int) -> bool:
-        found = held(asked_for, replicas, data_, simulated=simulated, confidence=0.9)
+        found = check_size(asked_for, replicas, data_, simulated=simulated, confidence=0.9)
         assert found.odds is not None and found.odds.gpus == count * each
         return found.holds and (found.odds.chance or 0.0) >= 0.9
 
@@ -251,10 +251,11 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
 
 def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
     """Of one deployment: to the share of runs that are no slower than predicted, where all of its capacity is used."""
-    of_all = held(asked(20.0, 300.0), 5, with_runs(TEN), simulated=False).most_requests_per_s
+    of_all = check_size(asked(20.0, 300.0), 5, with_runs(TEN), simulated=False).most_requests_per_s
     assert of_all is not None
     found = [
-        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulated=False).odds for use in (0.4, 0.7, 0.85, 0.93, 1.0)
+        check_size(asked(20.0, use * of_all), 5, with_runs(TEN), simulated=False).odds
+        for use in (0.4, 0.7, 0.85, 0.93, 1.0)
     ]
     chances, counts = zip(*((each.chance, each.gpus) for each in found if each is not None), strict=True)
     assert list(chances) == sorted(chances, reverse=True) and chances[-1] == pytest.approx(0.3)
@@ -291,7 +292,7 @@ def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
         simulated_s = {name: {k: s * longer for k, s in pool.closed_s(name).items()} for name in LATENCIES}
         size = replace(found.answer, run=SimpleNamespace(latencies_s=simulated_s))  # type: ignore[arg-type]
         of_all, sized_even = (
-            sizes_said([Said(size, question, sure, even)], runs)[0].chance
+            odds_of([SizeAtOdds(size, question, sure, even)], runs)[0].chance
             for sure, even in ((found.sure_answer, False), (None, True))
         )
         assert of_all is not None and sized_even is not None
@@ -407,7 +408,7 @@ def test_what_given_gpus_serve_surely_is_sure_when_asked_for(limit_ms: float | N
     def odds(**demand: float) -> float:
         best = search(given.with_(**demand), found).best
         assert best is not None
-        (said,) = sizes_said([Said(best, given.with_(**demand))], found.runs)
+        (said,) = odds_of([SizeAtOdds(best, given.with_(**demand))], found.runs)
         return said.chance or 0.0
 
     users = {"population": float(of.users_sure), "think_time_s": 30.0}

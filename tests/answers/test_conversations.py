@@ -459,6 +459,7 @@ def test_a_sweep_sizes_as_an_estimate_does(capsys: pytest.CaptureFixture[str]) -
     rows = answer(
         capsys, "sweep", *arguments, "--vary", "rps=10,40", "--vary", "prefix_routing=random,affinity", "--jobs", "1"
     )
+    assert len(rows["rows"]) == 4
     for row in rows["rows"]:
         asked_for = ("--rps", str(row["rps"]), "--prefix-routing", row["prefix_routing"])
         alone = answer(capsys, "estimate", *arguments, *asked_for, "--no-verify")

@@ -43,6 +43,7 @@ def test_the_rate_of_a_closed_loop_is_as_uncertain_as_its_e2e(
 ) -> None:
     words = ("-m", "llama-3.1-8b", "-g", "l4", "--isl", "1000", "--osl", "200", "--no-verify", "--json", *limits)
     found = answered(capsys, "curve", *words, "--closed-loop", "--concurrency", "1,4")
+    assert len(found["lines"][0]["points"]) >= 2
     for point in found["lines"][0]["points"]:
         rate, e2e = point["bands"]["requests_per_s"], point["bands"]["e2e_ms"]
         assert rate["low"] < point["requests_per_s"] < rate["high"]

@@ -56,6 +56,7 @@ def test_a_profile_has_exactly_the_known_settings(stem: str) -> None:
 def test_every_version_at_a_boundary_resolves_on_every_deployment(stem: str) -> None:
     """Each version on a fifth of the deployments, in turn: neighbours share most rows, so five versions meet every deployment."""
     engine = ENGINES[stem]
+    assert boundaries(engine) and len(DEPLOYMENTS) >= 5
     for turn, version in enumerate(boundaries(engine)):
         for deployment in DEPLOYMENTS[turn % 5 :: 5]:
             settings = resolve(engine, version, deployment)

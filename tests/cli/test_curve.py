@@ -175,11 +175,13 @@ def simulated() -> dict[str, Any]:
 
 def test_a_closed_loop_keeps_littles_law(simulated: dict[str, Any]) -> None:
     """In flight = requests/s x E2E; the start and the end of a run of ten rounds are the tolerance."""
+    assert points_of(simulated)
     for point in points_of(simulated):
         assert point["requests_per_s"] * point["e2e_ms"] / 1000 == pytest.approx(point["concurrency"], rel=0.06)
 
 
 def test_rates_are_of_one_replica_one_gpu_and_eight(simulated: dict[str, Any]) -> None:
+    assert simulated["lines"] and all(line["points"] for line in simulated["lines"])
     for line in simulated["lines"]:
         assert line["gpus"] == line["tp"] * line["pp"] * line["dp"]
         for point in line["points"]:
@@ -214,6 +216,7 @@ def test_the_pareto_set_is_never_dominated(simulated: dict[str, Any]) -> None:
 
 
 def test_bands_hold_the_worse_and_the_better_edge(simulated: dict[str, Any]) -> None:
+    assert all(point["bands"] for point in points_of(simulated))
     for point in points_of(simulated):
         for name, band in point["bands"].items():
             assert 0 < band["low"] < band["high"] and band["n"] > 0
@@ -274,6 +277,7 @@ POISSON = [
 def test_poisson_arrivals_keep_so_many_in_flight_on_average(closed_form: bool, capsys: Capsys) -> None:
     options = ["--concurrency", "4,32", *(["--no-verify"] if closed_form else [])]
     found = documented(capsys, *POISSON, *options)
+    assert points_of(found)
     for point in points_of(found):
         # Little's law: in flight = rate x time; the simulated time differs from the closed form's by some per cent.
         held = point["requests_per_s"] * point["e2e_ms"] / 1000

@@ -12,7 +12,7 @@ from check_commands import CHAT, FIXED, OWN
 
 import sizing
 from sizing.answers.answer import Outcome
-from sizing.answers.check import Held
+from sizing.answers.check import SizeCheck
 from sizing.cli.check import ASKED_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
@@ -53,7 +53,7 @@ def test_what_deploy_writes_passes_with_the_same_prediction(outcome: Outcome, ma
 
 
 def test_the_most_is_one_figure_whatever_is_asked_and_parts_what_is_kept_from_what_is_not(manifest: str) -> None:
-    def held_at(rate: float) -> Held:
+    def held_at(rate: float) -> SizeCheck:
         options = options_of(SET_OPTIONS, {"set": (f"demand.requests_per_s={rate}",)})
         (found,) = check(manifest, demand="chat", options=options)
         assert found.held is not None and found.passed == found.held.holds

@@ -15,7 +15,7 @@ from sizing.question.question import load_data
 from sizing.replica import replica as candidates
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.timing import timed
-from sizing.replica.waits import COUNTED, Met
+from sizing.replica.waits import COUNTED, PromptsMet
 from sizing.specs.units import PERCENTILES
 
 REQUESTS = 1500
@@ -26,11 +26,11 @@ TOLERANCE = 0.1
 
 def met(
     mean: float, dispersion: float, each: float = 1.0, first: float = 0.0, most: float = np.inf, steps: float = 9
-) -> Met:
-    return Met(*(np.array([value]) for value in (mean, dispersion, each, first, most, steps)))
+) -> PromptsMet:
+    return PromptsMet(*(np.array([value]) for value in (mean, dispersion, each, first, most, steps)))
 
 
-def numbers(of: Met) -> dict[str, float]:
+def numbers(of: PromptsMet) -> dict[str, float]:
     return {name: value.item() for name, value in of.quantiles_s(PERCENTILES).items()}
 
 
@@ -60,7 +60,7 @@ def test_the_number_is_that_of_prompts_that_bring_others(brought: float) -> None
 def test_the_series_meets_the_moments_where_it_ends() -> None:
     """More prompts are never fewer, and just above the last that is counted the moments are within one of it."""
     means, ones = np.linspace(0.1, 3 * COUNTED, 500), np.ones(500)
-    found = Met(means, 1.5 * ones, ones, 0 * ones, np.inf * ones, 9 * ones).quantiles_s(PERCENTILES)
+    found = PromptsMet(means, 1.5 * ones, ones, 0 * ones, np.inf * ones, 9 * ones).quantiles_s(PERCENTILES)
     for each in found.values():
         assert (np.diff(each) >= 0).all() and np.diff(each).max() <= 1
 

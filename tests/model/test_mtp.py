@@ -100,6 +100,7 @@ def test_a_model_without_modules_is_refused_in_one_line(
 
 
 def test_every_model_that_is_named_has_modules() -> None:
+    assert with_modules()
     for name in with_modules():
         spoken = extras_for(real_model(name), speculative="mtp").speculation
         assert spoken is not None

@@ -126,6 +126,7 @@ def test_the_answer_is_in_words_first(page: Read) -> None:
 
 
 def test_every_assumption_is_listed_with_its_source(page: Read) -> None:
+    assert page.document["estimate"]["assumptions"]
     for one in page.document["estimate"]["assumptions"]:
         assert one["what"] in page.text
         assert one["source"] in page.text
@@ -171,6 +172,7 @@ def test_the_page_says_when_by_what_and_at_which_price(page: Read) -> None:
 
 def test_bars_say_the_sizes_of_the_changes(page: Read) -> None:
     shown = page.text.partition("What would change the answer")[2].partition("One input changed at a time")[0]
+    assert page.document["sensitivity"]
     for one in page.document["sensitivity"]:
         share = f"{one['share'] * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
         assert one["what"] in shown and share in shown
@@ -342,6 +344,7 @@ def test_each_limit_length_and_the_demand_change_by_a_fifth(page: Read) -> None:
 
 def test_more_work_never_takes_fewer_gpus(page: Read) -> None:
     gpus = page.document["estimate"]["deployment"]["gpus"]
+    assert page.document["sensitivity"]
     for one in page.document["sensitivity"]:
         assert one["extra_gpus"] == one["gpus"] - gpus
         harder = one["share"] < 0 if "limit" in one["what"] else one["share"] > 0

@@ -72,6 +72,7 @@ def test_no_operation_is_above_its_roof(arguments: list[str], capsys: pytest.Cap
     document = found(arguments, capsys)
     peaks = {roof["precision"]: roof["peak_flops_per_s"] for roof in document["roofs"]}
     bandwidth = document["roofs"][0]["bandwidth_bytes_per_s"]
+    assert any(o["flops"] > 0 for o in document["operations"])
     for o in document["operations"]:
         if o["flops"] > 0:
             intensity = o["flops"] / o["bytes"]

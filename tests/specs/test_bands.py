@@ -53,6 +53,7 @@ def test_every_band_of_a_time_lies_around_its_own_prediction() -> None:
 
 
 def test_corrections_are_of_three_groups_and_in_bounds() -> None:
+    assert shelf.only(Corrections).corrections
     for correction in shelf.only(Corrections).corrections:
         assert correction.groups >= 3 and correction.mode in ("served", "offline")
         assert 0.3 < correction.decode < 2.6 and 0.3 < correction.prefill < 2.6
