@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
 from sizing.answers.estimate import answer, by_prediction
-from sizing.answers.sure_size import confirmed
+from sizing.answers.sure_size import simulated_outcome
 from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts
@@ -228,8 +228,8 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
         (alone(name, trial, solve) for name, trial in trials if applicable(trial, question, *bits)), question
     )
     best = combined(base, tried, question, solve)
-    shown = confirmed(base, data) if simulated else base
-    after = confirmed(best.outcome, data) if simulated and best.names else best.outcome
+    shown = simulated_outcome(base, data) if simulated else base
+    after = simulated_outcome(best.outcome, data) if simulated and best.names else best.outcome
     given = [entry for entry in tried if not entry.conditional]
     names = {entry.name for entry in given}
     plain = None if names.issuperset(best.names) else combined(base, given, question, solve)
