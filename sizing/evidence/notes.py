@@ -37,39 +37,30 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 
 
 class NoteFacts(NamedTuple):
-    """Facts read from notes; None if the notes do not state them. An infinite rate sends all requests at once.
+    """Facts read from notes; None if the notes do not state them."""
 
-    `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one; lengths that are `tailed` fall off exponentially.
-    `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
-    with it. `scheduler_steps` is the number of decode steps that the host schedules at once, `graphs` is `off` without CUDA
-    graphs. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at
-    a rate that were not random, and the separate `pools` of prefill and decode, are in words too. `of_worker` are the requests
-    in flight of one of several workers, where the row's are those of all. `capped` says that a client kept requests back. `burstiness` is the shape of such arrivals; without
-    it they were even.
-    """
-
-    rate_per_s: float | None = None
-    attention_dp: int | str | None = None
+    rate_per_s: float | None = None  # infinite if all requests are sent at once
+    attention_dp: int | str | None = None  # a number or `ranks`
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
-    of_worker: int | None = None
-    capped: str | None = None
-    scheduler_steps: int | None = None
-    graphs: str | None = None
+    of_worker: int | None = None  # requests in flight of one of several workers, where the row's are those of all
+    capped: str | None = None  # that a client kept requests back
+    scheduler_steps: int | None = None  # decode steps that the host schedules at once
+    graphs: str | None = None  # `off` without CUDA graphs
     memory_fraction: float | None = None
     statistic: str | None = None
     itl_definition: str | None = None
-    lengths: tuple[float, float] | None = None
-    tailed: str | None = None
+    lengths: tuple[float, float] | None = None  # the smallest and the largest length, as shares of the stated one
+    tailed: str | None = None  # that lengths fall off exponentially
     policy: str | None = None
-    speculative: str | None = None
-    tokens_per_step: float | None = None
-    prefix_hit: float | None = None
+    speculative: str | None = None  # the method with its drafted tokens, as in --speculative
+    tokens_per_step: float | None = None  # the mean that a step gave with `speculative`
+    prefix_hit: float | None = None  # in percent of the prompt tokens
     refused: str | None = None
-    ran_with: str | None = None
-    arrivals: str | None = None
-    burstiness: float | None = None
-    pools: str | None = None
+    ran_with: str | None = None  # what tells the run from a plain one, in words
+    arrivals: str | None = None  # those at a rate that were not random, in words
+    burstiness: float | None = None  # shape of `arrivals`; without it they were even
+    pools: str | None = None  # separate pools of prefill and decode, in words
 
 
 RANKS = "ranks"  # as many as a pipeline stage has GPUs

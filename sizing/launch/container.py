@@ -26,54 +26,44 @@ class Card(NamedTuple):
 
 @dataclass(slots=True)
 class Container:
-    """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
-
-    `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
-    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get its
-    GPUs. `pod` is the line of its pod's containers' owner. `pods` is above one if a group of pods starts a replica. `cards` are
-    those that it names of its server, `whole` says that it takes all of them, and `requested` that it asks Docker for them.
-    `profiles` are those with which Compose starts a service; without one it always starts. `mounts` are the sources of what
-    `docker run` mounts, by their places. `gpus_beside` are the GPUs of the other containers of its pod, by their paths,
-    `gpus_before` the most that one of its initContainers requests, and `gpus_of_others` those of each further pod of its group,
-    where they differ from its own. `drafts` says its speculative decoding with the acceptance, which no flag states. `holds` says
-    the model and the precision of its checkpoint. `command` is that of a script. `entered` says that its image's own command
-    takes its words, and `file` is its file.
-    """
+    """What a manifest states about one container: its command and its surroundings."""
 
     name: str
     path: tuple[str, ...]
     words: tuple[Word, ...] = ()
     image: str = ""
-    engine: str | None = None
+    engine: str | None = None  # with its version, from a comment
     keyed: bool = False
     model: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     replicas: int | None = None
     gpus: int | None = None
-    slice_: str | None = None
-    doubt: str | None = None
-    pods: int = 1
+    slice_: str | None = None  # the part of a card that it requests
+    doubt: str | None = None  # why it may not get its GPUs
+    pods: int = 1  # above one if a group of pods starts a replica
     at: FieldPath = ()
-    pod: int | None = None
-    gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
-    gpus_before: int = 0
-    gpus_of_others: int | None = None
-    drafts: Word | None = None
-    holds: dict[str, str] = field(default_factory=dict)
-    cards: tuple[Card, ...] = ()
-    whole: bool = False
-    requested: bool = False
-    profiles: frozenset[str] = frozenset()
-    mounts: dict[str, str] = field(default_factory=dict)
+    pod: int | None = None  # line of the owner of its pod's containers
+    gpus_beside: dict[FieldPath, int] = field(default_factory=dict)  # of its pod's other containers, by their paths
+    gpus_before: int = 0  # the most that one of its initContainers requests
+    gpus_of_others: int | None = None  # of each further pod of its group, where they differ from its own
+    drafts: Word | None = None  # its speculative decoding with the acceptance, which no flag states
+    holds: dict[str, str] = field(default_factory=dict)  # model and precision of its checkpoint
+    cards: tuple[Card, ...] = ()  # those that it names of its server
+    whole: bool = False  # whether it takes all cards
+    requested: bool = False  # whether it asks Docker for the cards
+    profiles: frozenset[str] = frozenset()  # with which Compose starts it; without one it always starts
+    mounts: dict[str, str] = field(default_factory=dict)  # sources of what `docker run` mounts, by their places
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
-    command: ShellCommand | None = None
-    entered: bool = False
-    file: str = ""
-    lines: dict[str, int | None] = field(default_factory=dict)
+    command: ShellCommand | None = None  # of a script
+    entered: bool = False  # whether its image's own command takes its words
+    file: str = ""  # the manifest
+    lines: dict[str, int | None] = field(default_factory=dict)  # of its fields
     notes: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(
+        default_factory=list
+    )  # of its numbers; one of `replicas` counts only if the user does not state them
 
 
 ALL_DEVICES = ("all", "none", "void")  # values of a device variable that list no devices
