@@ -69,15 +69,7 @@ _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |\[(?!\[?\s)|{")  # how YAML begi
 
 
 class Existing(NamedTuple):
-    """One deployment that was read: its settings, its file, the lines of its fields, and the assumptions made.
-
-    `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
-    replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
-    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that have
-    no effect on its model, each with what the model lacks for it. `seen` is the number of GPUs that a replica's command sees;
-    None where nothing says it. `whole` says that it takes all GPUs of its server. `cards` are those on which it runs, where its
-    file says which. `port` is the one on which it listens, and `clash` names the other commands that do too.
-    """
+    """One deployment that was read: its settings, its file, the lines of its fields, and the assumptions made."""
 
     launched: Launched
     file: str
@@ -85,16 +77,16 @@ class Existing(NamedTuple):
     assumed: tuple[str, ...] = ()
     demand: str | None = None
     policy: Policy = Policy.model_construct()
-    again: tuple[StatedTerm, ...] = ()
-    nodes: int | None = None
-    passed: frozenset[str] = frozenset()
-    doubt: str | None = None
-    idle: tuple[tuple[StatedTerm, str], ...] = ()
-    seen: int | None = None
-    whole: bool = False
-    cards: tuple[str, ...] = ()
-    port: str = ""
-    clash: str | None = None
+    again: tuple[StatedTerm, ...] = ()  # flags stated again with another value; the last value counts
+    nodes: int | None = None  # of a replica; None if the engine or its launcher distributes it
+    passed: frozenset[str] = frozenset()  # skipped flags: the user says that they change nothing
+    doubt: str | None = None  # why its containers may not get the GPUs that they need
+    idle: tuple[tuple[StatedTerm, str], ...] = ()  # flags without effect on its model, each with what it lacks for them
+    seen: int | None = None  # GPUs that a replica's command sees; None where nothing says it
+    whole: bool = False  # takes all GPUs of its server
+    cards: tuple[str, ...] = ()  # those on which it runs, where its file says which
+    port: str = ""  # the one on which it listens
+    clash: str | None = None  # the other commands that listen on its port
 
     def line(self, *fields: str) -> int | None:
         """The line of the first field that has a line."""
