@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the simulator is loaded only where needed
     from sizing.engine.transfer import Transfer
 
 PRICE_DIGITS = 6  # prices are rounded to this, so that the order of summation does not matter
-Order = Callable[["Answer", Question], tuple[float, ...]]
+Order = Callable[["Answer", Question], "Rank"]
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # a map in order, possibly in other processes
 Progress = Callable[[int, int], None]  # called with the number of steps done and the total
 
@@ -435,10 +435,14 @@ def is_alike(one: Answer, other: Answer) -> bool:
     return layout_key(one.pool.replica) == layout_key(other.pool.replica)
 
 
-TIES = 4  # the last entries of `preference`: they order answers of equal size and cost
+class Rank(NamedTuple):
+    """A sort key of answers: `ties` order those of equal `size` and cost."""
+
+    size: tuple[float, ...]
+    ties: tuple[float, ...]
 
 
-def preference(answer: Answer, question: Question) -> tuple[float, ...]:
+def preference(answer: Answer, question: Question) -> Rank:
     """Sort key: the objective; without a demand, throughput within the GPU budget, or per GPU, comes first.
 
     Among equals, more replicas come first, because the failure of one then costs less. Then come fewer pipeline stages,
@@ -447,18 +451,15 @@ def preference(answer: Answer, question: Question) -> tuple[float, ...]:
     objective = question.rules.objective
     replicas = sum(pool.count for pool in answer.pools)
     stages, experts = (0, 0) if answer.separate else (answer.pool.replica.layout.pp, answer.pool.replica.layout.ep)
-    return (
-        *throughput_first(answer, question),
-        *(spent(answer, objective), answer.gpus, cost(answer), -replicas),
-        *(stages, answer.closed_s("e2e")["mean"], experts),
-    )
+    size = (*throughput_first(answer, question), spent(answer, objective), answer.gpus, cost(answer))
+    return Rank(size, (-replicas, stages, answer.closed_s("e2e")["mean"], experts))
 
 
 def preferring(first: Answer, order: Order = preference) -> Order:
     """An order in which the layout of `first` comes before all others of equal size and cost."""
 
-    def key(answer: Answer, question: Question) -> tuple[float, ...]:
-        entries = order(answer, question)
-        return (*entries[:-TIES], not is_alike(answer, first), *entries[-TIES:])
+    def key(answer: Answer, question: Question) -> Rank:
+        rank = order(answer, question)
+        return rank._replace(ties=(not is_alike(answer, first), *rank.ties))
 
     return key

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.answer import (
-    TIES,
     Answer,
     ConfidentAnswer,
     Order,
@@ -161,7 +160,7 @@ def _with_tie(confirmed: Searched, sure: Answer | None, steps: Steps) -> Outcome
     outcome, best, question = replace(confirmed.outcome, sure_answer=sure), confirmed.best, confirmed.outcome.question
 
     def size(answer: Answer) -> tuple[float, ...]:
-        return steps.order(answer, question)[:-TIES]
+        return steps.order(answer, question).size
 
     if sure is None or is_alike(sure, best):
         return outcome

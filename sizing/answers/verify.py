@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
+from sizing.answers.answer import Answer, Order, Outcome, Pool, Rank, preference, shape_of
 from sizing.answers.search import at_load, at_share, with_extras_found
 from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, at_population, corrected, serves_population
 from sizing.engine.deployment import deployment_of
@@ -89,7 +89,7 @@ class _Turn:
     """The sizes of one layout, its rank in the order of layouts, and its shape on its GPU type."""
 
     sizes: TriedSizes
-    rank: tuple[float, ...]
+    rank: Rank
     shape: object
 
     @classmethod

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer, preference
+from sizing.answers.answer import Answer, Order, Rank, preference
 from sizing.planning.nodes import ALONE, MOST_SPARE, Fit, UnreachableError, enough, fewest, node_needed, of_replica
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
@@ -143,17 +142,17 @@ def size_of(need: Need, rules: ProvisionRules) -> Size:
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
 
 
-def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
+def order_with(rules: ProvisionRules) -> Order:
     """The order of preference among sizes including reserves: many small replicas need a smaller reserve."""
 
-    def order(answer: Answer, question: Question) -> tuple[float, ...]:
-        first, *others = preference(answer, question)
+    def order(answer: Answer, question: Question) -> Rank:
+        rank = preference(answer, question)
         if question.target.amount is None:
-            return (first, *others)
+            return rank
         try:
             gpus = float(size_of(need_of(answer, question), rules).gpus)
         except UnreachableError:
             gpus = math.inf
-        return (first * gpus / answer.gpus, gpus, first, *others)
+        return rank._replace(size=(rank.size[0] * gpus / answer.gpus, gpus, *rank.size))
 
     return order
