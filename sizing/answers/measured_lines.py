@@ -15,7 +15,7 @@ from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import GPUS, named_gpu
 from sizing.catalog.shelf import only
 from sizing.evidence.notes import NoteFacts, facts_of, weights_of
-from sizing.evidence.rows import cache_over_predicted, layout_of
+from sizing.evidence.rows import cache_over_predicted, layout_of_row
 from sizing.model.architecture import Layout
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.measurements import Conventions
@@ -229,7 +229,7 @@ def _replicas_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int, int]:
     """(layout, GPUs of a replica, number of replicas) of a row. Separate pools are one replica of all GPUs of the row."""
     if facts.pools and row.n_gpus:
         return Layout(row.tp or 1, row.pp or 1), row.n_gpus, 1
-    layout, replicas = layout_of(row, facts)
+    layout, replicas = layout_of_row(row, facts)
     return layout, layout.gpus, replicas
 
 

@@ -222,7 +222,7 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
 
 
 def _detailed(old: Any, new: Any) -> Any:
-    """A copy of the new value of a field; details of a kind of demand that the workload has too leave its others as they are."""
+    """A copy of `new`. Where both state a kind of demand, its details that `new` does not state keep their old values."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return copy.deepcopy(new)
     kinds = {

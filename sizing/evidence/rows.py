@@ -189,7 +189,7 @@ def case_of_row(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     engine = named.spec
     _check_profile(row, engine, gpu, given=on is not None)
     version, version_note = version_of(engine, row.engine_version or in_name or "", row.source, conventions)
-    layout, replicas = layout_of(row, facts)
+    layout, replicas = layout_of_row(row, facts)
     weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
     longest = longest_of(row)
     asked = optimisations_of(facts)
@@ -341,7 +341,7 @@ def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: 
         raise InputError(Fault(f"a run on {row.gpu}, which is not {gpu.spec.name}"))
 
 
-def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
+def layout_of_row(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
     """(layout, number of replicas) of a row.
 
     With attention data parallelism, sources state as tp either the ranks of a stage or the GPUs of one rank. The reading that

@@ -68,12 +68,12 @@ class Checked(NamedTuple):
     @property
     def gpus(self) -> int:
         """The GPUs that all its replicas take: those that their containers reserve, at least those on which they run."""
-        return sum(_taken(part.launched) for part in self.parts)
+        return sum(_gpus_reserved(part.launched) for part in self.parts)
 
     @property
     def idle_gpus(self) -> int:
         """The GPUs that are reserved beyond those on which replicas run."""
-        return self.gpus - sum(_runs_on(part.launched) for part in self.parts)
+        return self.gpus - sum(_gpus_used(part.launched) for part in self.parts)
 
     def gpus_of(self, size: Answer) -> int:
         """The GPUs that another number of its replicas takes, reserved ones included."""
@@ -83,14 +83,14 @@ class Checked(NamedTuple):
     @property
     def gpus_at_least(self) -> bool:
         """Whether it takes all GPUs of its server, more than it needs: `gpus` are then the fewest, and nothing states the number."""
-        return any(part.whole and not fills(part) for part in self.parts)
+        return any(part.whole and not fills_server(part) for part in self.parts)
 
     @property
     def usd_per_hour(self) -> float | None:
         """The cost of its GPUs an hour; None unless every price is known."""
         types = () if self.question is None else tuple(_types(self.question))
         prices = {each.id: each.usd_per_gpu_hour for each in types}
-        costs = [(prices.get(_profile(part.launched)), _taken(part.launched)) for part in self.parts]
+        costs = [(prices.get(_profile(part.launched)), _gpus_reserved(part.launched)) for part in self.parts]
         known = [price * gpus for price, gpus in costs if price is not None]
         return sum(known) if len(known) == len(costs) else None
 
@@ -112,14 +112,14 @@ class Checked(NamedTuple):
         return self.usd_per_hour / tokens * MILLION if tokens else None
 
 
-def _runs_on(launched: Launched) -> int:
+def _gpus_used(launched: Launched) -> int:
     return (launched.replicas or 0) * layout_of(launched).gpus
 
 
-def fills(part: Existing) -> bool:
+def fills_server(part: Existing) -> bool:
     """Whether its replicas run on all GPUs of a usual server."""
     gpu = part.launched.gpu
-    return gpu is not None and _runs_on(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
+    return gpu is not None and _gpus_used(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
 
 
 def _profile(launched: Launched) -> str:
@@ -127,7 +127,7 @@ def _profile(launched: Launched) -> str:
     return "" if launched.gpu is None else load_gpu(launched.gpu).id
 
 
-def _taken(launched: Launched) -> int:
+def _gpus_reserved(launched: Launched) -> int:
     return (launched.replicas or 0) * _taken_by_one(launched)
 
 
@@ -348,7 +348,7 @@ def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:
         yield finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
     elif part.whole:
         words += ", and its container takes all of its server"
-        yield finding(part, "gpus", fills(part), words, "gpus", "tp", level="warning")
+        yield finding(part, "gpus", fills_server(part), words, "gpus", "tp", level="warning")
     if part.doubt is not None:
         yield finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
 

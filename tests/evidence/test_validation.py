@@ -17,7 +17,7 @@ from sizing.cli.workers import ordered
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, doubts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
-from sizing.evidence.rows import case_of_row, layout_of, rounded_up
+from sizing.evidence.rows import case_of_row, layout_of_row, rounded_up
 from sizing.formats.text import render_for
 from sizing.model.architecture import Layout
 from sizing.report import validate
@@ -178,7 +178,7 @@ def test_a_number_in_the_notes_is_held_to_the_bounds_of_a_column(notes: str, rea
 def test_layouts_fill_the_gpus_that_a_row_states(
     stated: dict[str, int], facts: NoteFacts, layout: Layout, replicas: int
 ) -> None:
-    found, number = layout_of(replace(ROW, **stated), facts)
+    found, number = layout_of_row(replace(ROW, **stated), facts)
     assert (found, number) == (layout, replicas)
     assert found.gpus * number == stated["n_gpus"]
 
