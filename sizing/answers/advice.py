@@ -183,14 +183,14 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     any_type, own = outcome.question.rules.objective == "gpus", layout_key(best.pool.replica)
 
     def is_smaller(replica: Replica | Refusal) -> bool:
-        return replica.layout.gpus < best.gpus and (any_type or layout_key(replica)[:2] == own[:2])
+        return replica.layout.gpus < best.gpus and (any_type or layout_key(replica)._replace(layout=own.layout) == own)
 
     found = [answer.pool.timed for answer in outcome.answers if is_smaller(answer.pool.replica)]
     rejected = {layout_key(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
     again = [
         entry
         for gpu_type in loosest.space.gpu_types
-        if any(gpu_type.id == key[0] for key in rejected)
+        if any(gpu_type.id == key.gpu_type for key in rejected)
         for precision in loosest.space.precisions
         for entry in candidates(loosest.service, gpu_type, precision, data)
         if isinstance(entry, Replica) and layout_key(entry) in rejected

@@ -421,13 +421,18 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
     return (-answer.requests_per_s if question.rules.gpu_budget is not None else -answer.requests_per_s / answer.gpus,)
 
 
-LayoutKey = tuple[str, str, Layout]
+class LayoutKey(NamedTuple):
+    """The identity of a layout: GPU type, weight format, parallel sizes."""
+
+    gpu_type: str
+    weight_format: str
+    layout: Layout
 
 
 def layout_key(replica: Replica | Refusal) -> LayoutKey:
-    """The identity of a layout: GPU type, weight format, parallel sizes."""
+    """The identity of a replica's layout."""
     precision = replica.plan.weight_format if isinstance(replica, Replica) else replica.precision
-    return replica.gpu_type.id, precision, replica.layout
+    return LayoutKey(replica.gpu_type.id, precision, replica.layout)
 
 
 def is_alike(one: Answer, other: Answer) -> bool:
