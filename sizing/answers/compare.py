@@ -27,7 +27,7 @@ def compare(
     each: Each = map,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """The outcome of every candidate with its best answer; the ten best by `sort` are simulated where `simulated`.
+    """The outcome of every candidate with its best answer, best first; the ten best by `sort` are simulated where `simulated`.
 
     The sure sizes of these ten are simulated too; all other sure sizes are by the closed form. If a pipeline layout costs less
     than the answer of one of the ten, it is the second answer of that outcome.
@@ -64,7 +64,7 @@ def compare(
     surer = surer_outcome(found[first], [found[number] for number in others], by)
     usual, fp8 = at_usual_limits(found[first], question, data), in_fp8(found[first], candidates[first], data)
     found[first] = replace(found[first], cheaper_when_sure=surer, usual=usual, in_fp8=fp8)
-    return found
+    return sorted(found, key=lambda outcome: place(outcome.answer, by))
 
 
 def most_served(question: Question, data: Data | None = None, *, simulated: bool = True) -> Outcome:

@@ -99,15 +99,15 @@ class ImageRule(Sourced):
     """How a family's image processor cuts images, and the maximum of tokens or tiles of an image, which no config.json states."""
 
     title: Text
-    rule: Literal["merged", "rows", "fixed", "tiled"]
+    rule: Literal["merged", "padded", "rows", "fixed", "tiled"]
     most_tokens: PositiveInt | None = None
     most_tiles: PositiveInt | None = None
     evidence: Evidence
 
     @model_validator(mode="after")
     def _bounded(self) -> ImageRule:
-        if (self.rule == "merged") != (self.most_tokens is not None):
-            raise ValueError("most_tokens belongs to rule merged, and to it alone")
+        if (self.rule in ("merged", "padded")) != (self.most_tokens is not None):
+            raise ValueError("most_tokens belongs to the rules merged and padded, and to them alone")
         if (self.rule == "tiled") != (self.most_tiles is not None):
             raise ValueError("most_tiles belongs to rule tiled, and to it alone")
         return self

@@ -30,14 +30,15 @@ class Cut(NamedTuple):
     patches: int
 
 
-def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int) -> Cut:
+def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int, *, pads: bool = False) -> Cut:
     """Cut an image at its own size, with one token for merge x merge patches.
 
-    There are ceil(H/s) * ceil(W/s) tokens with s = patch * merge pixels. Larger images are scaled down to `most_tokens`
-    (Qwen2-VL, arXiv:2409.12191).
+    With s = patch * merge pixels, the sides are scaled to the nearest multiple of s, as Qwen's processors do (transformers,
+    image_processing_qwen2_vl.py, smart_resize). An image that is padded (`pads`) takes ceil(H/s) * ceil(W/s) tokens. Larger
+    images are scaled down to `most_tokens`.
     """
-    side = patch_pixels * merge
-    tokens = min(math.ceil(height / side) * math.ceil(width / side), most_tokens)
+    side, whole = patch_pixels * merge, math.ceil if pads else round
+    tokens = min(max(1, whole(height / side)) * max(1, whole(width / side)), most_tokens)
     return Cut(tokens, 1, tokens * merge**2)
 
 
@@ -133,7 +134,7 @@ def _cut(images: Images, vision: Vision, rule: ImageRule) -> Cut | None:
     """The tiles and tokens of an image by `rule`; None where the config lacks a size that `rule` needs."""
     size, side = (images.height, images.width, vision.patch_pixels, vision.merge), vision.image_pixels
     if rule.most_tokens is not None:
-        return merged(*size, rule.most_tokens)
+        return merged(*size, rule.most_tokens, pads=rule.rule == "padded")
     if vision.tokens is not None:
         cut = vision.tokens * vision.merge**2 if side is None else (side // vision.patch_pixels) ** 2
         return fixed(vision.tokens, cut)
