@@ -379,6 +379,11 @@ class Outcome(Frozen):
         """The first answer where it is within the budget and no simulation contradicts it."""
         return self.confirmed if self.within_budget else None
 
+    @property
+    def as_predicted(self) -> Answer | None:
+        """The answer by prediction alone: what separate pools, of which no runs are published, compare with."""
+        return self.predicted or self.answer
+
 
 Shape = Literal["one GPU", "tensor parallel", "expert parallel", "attention data parallel", "pipeline"]
 

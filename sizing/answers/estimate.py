@@ -122,11 +122,12 @@ def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -
     """The outcome of separate pools, where they are asked for or need far fewer GPUs."""
     if question.space.pools is not None:
         return answer(question, data, simulated=simulated)
-    if whole.answer is None or not _may_gain(whole.answer, question):
+    one = whole.as_predicted
+    if one is None or whole.answer is None or not _may_gain(one, question):
         return None
     pools = SeparatePools.of_any(question.space.gpu_types)
     found = answer(question.with_(pools=pools), data, simulated=simulated)
-    most = advice.RULES.separate_pools * whole.answer.gpus
+    most = advice.RULES.separate_pools * one.gpus
     return found if found.answer is not None and found.answer.gpus <= most else None
 
 

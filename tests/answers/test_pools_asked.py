@@ -183,6 +183,16 @@ def test_estimate_says_where_serving_as_one_is_better(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "2\n"
 
 
+def test_one_pool_is_compared_by_prediction_alone_as_pools_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """No runs of pools are published: what runs add to one pool is said beside the comparison, not counted in it."""
+    asked = ("estimate", "-m", "deepseek-ai/DeepSeek-R1", "-g", "b200", "--precision", "nvfp4", "--isl", "2000", "--osl", "1500",
+             "--rps", "10", "--ttft", "p95:2s", "--itl", "50ms", "--no-verify", "--gpus")  # fmt: skip
+    one = answer(capsys, *asked, "12")[1]
+    for budget in ("12", "8"):  # 8 GPUs are too few for half of published runs
+        found = answer(capsys, *asked, budget, "--disaggregate")[1]["disaggregated"]["aggregated"]
+        assert found["gpus"] == one["evidence"]["gpus_as_predicted"] < found["gpus_even"] == one["deployment"]["gpus"]
+
+
 def test_pools_that_no_layout_meets_are_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     code, document = answer(capsys, "estimate", *BASE, "--rps", "2", "--ttft", "5ms", "--disaggregate")
     assert code == 1

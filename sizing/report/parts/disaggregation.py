@@ -43,7 +43,10 @@ LEAST_HELD = 0.9  # share of the allowed utilisation: a limit that holds a pool 
 
 
 class Aggregated(NamedTuple):
-    """The answer from one pool, for the same demand and limits."""
+    """The answer from one pool, for the same demand and limits, by prediction alone, as that of pools is.
+
+    `gpus_even` is what at least half of similar published runs need, where that is more.
+    """
 
     gpus: int
     requests_per_s: float
@@ -51,6 +54,7 @@ class Aggregated(NamedTuple):
     itl_ms: float | None
     usd_per_hour: float | None
     power_w: float
+    gpus_even: int | None = None
 
 
 class Disaggregated(NamedTuple):
@@ -92,10 +96,12 @@ class Disaggregated(NamedTuple):
 def disaggregated(outcome: Outcome) -> Disaggregated:
     """The record of the pools found, compared with the answer from one pool, if there is one."""
     best, question, pairing, pools = outcome.answer, outcome.question, outcome.pairing, outcome.question.space.pools
-    one = None if outcome.one_pool is None else outcome.one_pool.answer
+    whole = outcome.one_pool
+    one = None if whole is None else whole.as_predicted
+    even = None if whole is None or whole.best is None or not whole.even else whole.best.gpus
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
-        aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question)),
+        aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question), gpus_even=even),
         why=unserved(outcome) or "",
         needs=pools.facts.needs,
         rejected={phase: tuple(map(rejected, refusals)) for phase, refusals in pairing.refusals.items()},
@@ -248,8 +254,7 @@ def _against(disaggregated: Disaggregated) -> str:
     other = disaggregated.aggregated
     if other is None:
         return "no single pool meets the demand"
-    verdict = "better" if disaggregated.beats_aggregated else "no better"
-    return f"{verdict} than one pool ({plural(other.gpus, 'GPU')} for {number(other.requests_per_s)} requests/s)"
+    return said("against one pool", other, better=disaggregated.beats_aggregated)
 
 
 def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
