@@ -22,7 +22,7 @@ from sizing.answers.answer import (
 )
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import search, spans_nodes
-from sizing.answers.sure_size import Searched, Steps, others_at_even_odds, with_odds, with_sure
+from sizing.answers.sure_size import Searched, Steps, others_at_even_odds, simulated_outcome, with_odds, with_sure
 from sizing.catalog.models import load_model, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
@@ -173,18 +173,25 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
     """The single changes that would make an infeasible question feasible, by few simulations and with at least even odds.
 
     Among layouts of equal size and cost, sure sizes by the closed form decide, as they do in the answer to the changed question.
+    What a larger budget takes is simulated in full: it is the answer to the question without a budget.
     """
 
-    steps = Steps(
-        data,
-        lambda asked: [search(each, data) for each in asked],
-        lambda found, order, shows: advice.confirmed_soon(found, data, simulated and shows),
-    )
+    def answered(changed: Question) -> Answer | None:
+        lifted = changed.rules.gpu_budget is None and outcome.question.rules.gpu_budget is not None
+
+        def confirm(found: Outcome, order: Order, shows: bool) -> Outcome:
+            if simulated and shows and lifted:
+                return simulated_outcome(found, data, order=order, shows=False)
+            return advice.confirmed_soon(found, data, simulated and shows)
+
+        steps = Steps(data, lambda asked: [search(each, data) for each in asked], confirm)
+        return with_odds([changed], steps)[0].answer
+
     asked = {each.id for each in outcome.question.space.gpu_types}
     known = map(load_gpu, (id_ for id_ in data.defaults.gpus_compared if id_ not in asked))
     prices = outcome.question.origin.prices.of_others
     others = tuple(prices.priced(found) for found in known if prices.offers(found))
-    return advice.suggestions(outcome, lambda question: with_odds([question], steps)[0].answer, others)
+    return advice.suggestions(outcome, answered, others)
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:

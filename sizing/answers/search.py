@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, get_args
 
 from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_key, preference
 from sizing.answers.confidence import margin_of
 from sizing.answers.replica_counts import Reply, Trial
+from sizing.formats.words import duration
 from sizing.question.question import Question
 from sizing.replica.batches import by_kind, onward, together
-from sizing.replica.capacity import Capacity, Exceeded, idle_conversations, most_of, point_at_rate, points_of, solo_over
+from sizing.replica.capacity import (
+    Capacity,
+    Exceeded,
+    batch_s,
+    idle_conversations,
+    most_of,
+    point_at_rate,
+    points_of,
+    solo_over,
+)
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
@@ -49,7 +60,7 @@ def timed(entries: Iterable[Replica | Refusal], timing: Timing) -> list[Timed | 
 def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[Bounded | Refusal]:
     """Find the capacity of one replica of each layout; reject those where even a lone request breaks a limit."""
     within = onward(entries, lambda loads: map(_alone, loads, solo_over(loads, target.limits)))
-    return onward(within, lambda loads: map(_at_most, loads, most_of(loads, target)))
+    return onward(within, lambda loads: map(partial(_at_most, target=target), loads, most_of(loads, target)))
 
 
 def _alone(timed: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
@@ -62,7 +73,11 @@ def _alone(timed: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
     return refused._replace(weights_gib=timed.replica.memory.weights_gib)
 
 
-def _at_most(timed: Timed, capacity: Capacity | None) -> Bounded | Refusal:
+def _at_most(timed: Timed, capacity: Capacity | None, target: Target) -> Bounded | Refusal:
+    if capacity is None and target.within_s is not None:
+        alone_s = batch_s(timed, 1)
+        detail = f"a lone request takes {duration(alone_s)}, all of them have {duration(target.within_s)}"
+        return timed.replica.rejected("capacity", detail, alone_s / target.within_s - 1)
     if capacity is None:
         return timed.replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
     return Bounded(timed, capacity)

@@ -97,10 +97,10 @@ class TriedSizes:
     def found(self) -> SizeVerdict | None:
         """The verdict on the smallest size that holds.
 
-        If the next smaller size broke a limit, the capacity is at most the load at which it did.
+        If the next smaller size was refuted, the capacity is at most its load: a limit broke there, or chance could not be ruled out.
         """
         verdict, refuted = self.confirmed, self.tried.get(self.low)
-        if verdict is None or verdict.corrected.separate or refuted is None or refuted.worst_ratio <= 1:
+        if verdict is None or verdict.corrected.separate or refuted is None:
             return verdict
         pool, over, target = verdict.corrected.pool, refuted.measured.pool, self.question.target
         raised = (1 + self.question.rules.headroom) * pool.margin

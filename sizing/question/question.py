@@ -319,6 +319,7 @@ def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None)
         max_utilisation=workload.planning.max_utilisation or defaults.max_utilisation,
         population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
         think_time_s=think_time_of_users(workload, defaults) or 0.0,
+        within_s=None if stated is None else stated.within_s,
     )
 
 

@@ -114,7 +114,8 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
     if target.concurrency is not None:
         return [_most_in_flight(timed, target.limits) for timed in found]
     if target.offline:
-        return _together(found, lambda some, rows: _full(some))
+        full = _together(found, lambda some, rows: _full(some))
+        return [_of_batch(timed, most, target.within_s) for timed, most in zip(found, full, strict=True)]
     mosts = _together(found, lambda some, rows: _most_rates(some, target))
     if target.population is None:
         return mosts
@@ -232,7 +233,7 @@ def _heaviest(
     return [_Around(decoding, points, row, _last_of_leading(allowed[row])) for row, decoding in enumerate(grid)]
 
 
-def _full(found: Sequence[Timed]) -> list[Capacity | None]:
+def _full(found: Sequence[Timed]) -> list[Capacity]:
     """What replicas serve when their slots are always full, with sequences in prefill and in decode."""
     stacked, grid = _stacked(found), _geometric(np.array([timed.most_decoding for timed in found]))
     running = batching.open_loop(*stacked, grid, {}).running
@@ -244,6 +245,32 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
         Capacity(float(rate), float(rate), float(at), timed.slots_bound)
         for timed, rate, at in zip(found, rates, decoding, strict=True)
     ]
+
+
+def _of_batch(timed: Timed, full: Capacity, within_s: float | None) -> Capacity | None:
+    """What a replica serves of documents that are all offered at once, per second of the time that they may take.
+
+    They are done in rounds of full slots, and a last round of those that are left, whose requests take an E2E too.
+    """
+    if within_s is None:
+        return full
+    rounds, left_s = divmod(within_s, timed.slots / full.requests_per_s)
+    last = _last_of_leading(_rounds_s(timed) <= left_s) + 1
+    rate = min((rounds * timed.slots + last) / within_s, full.requests_per_s)
+    return replace(full, amount=rate, requests_per_s=rate) if rate > 0 else None
+
+
+def batch_s(timed: Timed, documents: float) -> float:
+    """Seconds in which a replica does documents that are all offered at once, as `_of_batch` counts them."""
+    (full,) = _full([timed])
+    rounds, left = divmod(math.ceil(documents - ROUNDING), timed.slots)
+    last_s = np.interp(left, np.arange(1.0, timed.slots + 1), _rounds_s(timed)) if left > ROUNDING else 0.0
+    return float(rounds * timed.slots / full.requests_per_s + last_s)
+
+
+def _rounds_s(timed: Timed) -> Array:
+    """E2E in seconds of 1, 2, ... requests that start together."""
+    return batching.closed_loop(timed.curves, timed.batching, np.arange(1.0, timed.slots + 1), {}).e2e_s["mean"]
 
 
 def loads_of(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points]]:

@@ -440,7 +440,7 @@ class Target(Frozen):
 
     `concurrency` is the number of requests in flight in a closed loop. A `population` sends requests at random times: it is the
     mean number of requests in flight or, with a think time, of users who wait or think. The rate then follows from the predicted
-    E2E. Without a `confidence`, sizes are as predicted.
+    E2E. Without a `confidence`, sizes are as predicted. Documents offered at once are all done `within_s`.
     """
 
     requests_per_s: float | None
@@ -451,6 +451,7 @@ class Target(Frozen):
     confidence: "Confidence | None" = None
     population: float | None = None
     think_time_s: float = 0.0
+    within_s: float | None = None
 
     @property
     def amount(self) -> float | None:
@@ -462,7 +463,7 @@ class Target(Frozen):
         """The target without confidence and with a demand of 1: all that the capacity of a replica depends on."""
         rate, in_flight, people = (None if getattr(self, name) is None else 1 for name in AMOUNTS)
         kept = self.limits, self.offline, self.max_utilisation
-        return Target(rate, in_flight, *kept, population=people, think_time_s=self.think_time_s)
+        return Target(rate, in_flight, *kept, population=people, think_time_s=self.think_time_s, within_s=self.within_s)
 
     @property
     def unit(self) -> str:

@@ -16,6 +16,7 @@ from sizing.answers.verify import driven, is_enough, is_sure, judged, meets, sim
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.replica.capacity import highest_stable
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import Limit, Limits
 
 SEEDS = 12
@@ -124,6 +125,7 @@ def test_the_size_found_holds_and_one_less_does_not() -> None:
     assert found is not None and found.run is not None and meets(found.run, question.target.limits)
     fewer = simulated(Answer((with_count(found.pool, found.pool.count - 1, question, data()),)), question)
     assert fewer.run is not None and not meets(fewer.run, question.target.limits)
+    assert found.pool.capacity.amount * fewer.pool.count <= 400.0 * (1 + ROUNDING_SLACK)  # so the most of fewer says so
 
 
 def steep(rate_per_s: float, power: float) -> float:

@@ -16,6 +16,7 @@ from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
 from sizing.report.parts.question import habits
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.units import HOURS_PER_MONTH, MILLI, SECONDS_PER_HOUR, kwh_per_million_tokens, usd_per_million_tokens
 from sizing.specs.units import Statistics as Statistics
 
@@ -40,7 +41,8 @@ class LoadFigures(NamedTuple):
 
     def full(self, replicas: int, reserve: float) -> bool:
         """Whether one replica less would be above what the limits allow, with a `reserve` on top of the demand."""
-        return replicas > 1 and (1 + self.headroom) * (replicas - 1) < (1 + reserve) * replicas
+        fewer = (1 + self.headroom) * (replicas - 1)
+        return replicas > 1 and fewer < (1 + reserve) * replicas * (1 + ROUNDING_SLACK)
 
 
 class Throughput(NamedTuple):
@@ -106,7 +108,7 @@ class Cost(NamedTuple):
 
 
 class BatchJob(NamedTuple):
-    """The documents of offline work, the time that they may take, the least that they take, and the price of the GPUs for that time."""
+    """The documents of offline work, the time that they may take, the time until the last is done, and the price of the GPUs for that time."""
 
     documents: float
     within_s: float
@@ -117,7 +119,7 @@ class BatchJob(NamedTuple):
     def words(self) -> str:
         """Write how long the documents take, and the price."""
         price = "" if self.usd is None else f"; {rounded_usd(self.usd)} for {duration(self.within_s)}"
-        return f"at the most requests/s done in {duration(self.least_s)}{price}"
+        return f"all done in {duration(self.least_s)}, the last request too{price}"
 
 
 class Simulation(NamedTuple):
@@ -216,11 +218,11 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
 
 
 def batch_job(best: Answer, question: Question) -> BatchJob | None:
-    """The documents of a demand that states them, and how long the GPUs take at the highest rate; else None."""
+    """The documents of a demand that states them, and how long the GPUs take until the last is done; else None."""
     demand = question.origin.workload.demand
     if demand is None or demand.documents is None or demand.within_s is None:
         return None
-    least_s = demand.documents / (best.pool.capacity.requests_per_s * best.pool.count)
+    least_s = capacity.batch_s(best.pool.timed, demand.documents / best.pool.count)
     usd = best.usd_per_hour
     usd = None if usd is None else usd * demand.within_s / SECONDS_PER_HOUR
     return BatchJob(demand.documents, demand.within_s, least_s, usd)

@@ -12,10 +12,12 @@ from sizing.formats.view import Line
 from sizing.formats.words import duration, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
+from sizing.replica.capacity import batch_s
 from sizing.replica.replica import Refusal
 from sizing.report.parts.screen import MEASURE_FIRST, dollars, would_help
 from sizing.report.parts.sentences import said
 from sizing.specs.bands import EVEN, of_runs
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
 
@@ -219,17 +221,22 @@ def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]
 def _less(best: Answer, size: Suggestion) -> str:
     """Write that another layout of the GPU type takes fewer GPUs, which a budget leaves no choice but to try."""
     of = best.pool.replica
-    return f"; {best.gpus} as {of.layout}" if best.gpus < size.gpus and of.gpu_type.name == size.gpu else ""
+    other = of.gpu_type.name == size.gpu and str(of.layout) != size.layout
+    return f"; {best.gpus} as {of.layout}" if other and best.gpus < size.gpus else ""
 
 
 def _served_within(like: Answer, outcome: Outcome) -> str:
     """Write the part of the demand that the budget serves, in the layout of the GPU type and precision that serves most.
 
-    `like` is the answer without a budget. The layout is written where it is another one.
+    `like` is the answer without a budget. The layout is written where it is another one. GPUs that would serve the demand by
+    the capacity of a replica, and do not, are said to be unconfirmed, or not at all where nothing is simulated.
     """
     question, own = outcome.question, like.pool.replica
     alike = [each for each in outcome.answers if _type_of(each) == _type_of(like)]
+    documents = _documents(question)
     most = max((like, *alike), key=lambda each: _served(each, question))
+    if documents is not None:
+        most = min((like, *alike), key=lambda each: _seconds(each, question, documents))
     served, layout = _served(most, question), most.pool.replica.layout
     if not served:
         return ""
@@ -238,9 +245,11 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     amount = number_down(math.floor(served) if whole else served)
     gpus = replicas * layout.gpus
     shape = "" if layout == own.layout else f" as {replicas} x {layout}"
+    if served >= (question.target.amount or math.inf) * (1 - ROUNDING_SLACK):
+        return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; " if outcome.tries else ""
     serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
-    if (documents := _documents(question)) is not None:
-        return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(documents / served)}; "
+    if documents is not None:
+        return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(_seconds(most, question, documents))}; "
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
     limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
@@ -271,6 +280,12 @@ def _served(answer: Answer, question: Question) -> float:
     pool = answer.pool
     replicas = (question.rules.gpu_budget or 0) // pool.replica.layout.gpus
     return replicas * pool.capacity.amount / (pool.margin * (1 + question.rules.headroom))
+
+
+def _seconds(answer: Answer, question: Question, documents: float) -> float:
+    """The time in which the budget does documents in an answer's layout; infinite where it holds no replica."""
+    replicas = (question.rules.gpu_budget or 0) // answer.pool.replica.layout.gpus
+    return batch_s(answer.pool.timed, documents / replicas) if replicas else math.inf
 
 
 def _for_runs(best: Answer, question: Question) -> str:
