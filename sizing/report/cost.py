@@ -46,6 +46,7 @@ from sizing.report.parts.screen import (
     kept,
     less_margin,
     rests_on,
+    unused,
     verdict,
     would_help,
 )
@@ -336,7 +337,9 @@ def _answer(record: CostReport) -> Iterator[Line]:
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     holds = kept(limited, bool(record.verified), not_replayed(asked.demand))
-    yield verdict(f"{shape}. {holds}", good=record.verified is not False)
+    paid = max(gpus, *(option.gpus or 0 for option in record.options))
+    words = filter(None, (f"{shape}. {holds}", unused(asked.gpu_budget, paid)))
+    yield verdict("; ".join(words), good=record.verified is not False)
     yield from at_usual_limits(record.usual_limits, demanded=record.load != "as_sized")
     known = SureOf(gpus, gpus_sure, record.confidence, record.evidence, limited, by_rate, gpu)
     yield from known.lines()

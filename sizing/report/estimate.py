@@ -357,9 +357,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     elif is_demanded(record.inputs.demand):
         by_rate = load.headroom_of == "requests_per_s"
         parts.append(screen.used(load.share_of_max_requests_per_s, by_rate=by_rate))
-        budget = record.inputs.gpu_budget
-        if budget is not None and budget > d.gpus:
-            parts.append(f"{budget - d.gpus:,} of {budget:,} to spare, all figures are of {d.gpus:,}")
+    if left := screen.unused(record.inputs.gpu_budget, d.gpus):
+        parts.append(left)
     if d.nodes_per_replica > 1:
         parts.append(f"a replica over {d.nodes_per_replica} nodes")
     if d.replicas == 1:

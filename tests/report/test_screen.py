@@ -481,6 +481,24 @@ def test_gpus_to_spare_are_not_in_the_figures(capsys: Capture) -> None:
     assert "2 of 10 to spare, all figures are of 8" in text
 
 
+@pytest.mark.parametrize(
+    "command, budget, used",
+    [
+        (["estimate", "--tp", "2"], 3, 2),
+        (["cost", "--tp", "2"], 3, 2),
+        (["cost", "--rps", "20"], 8, 2),
+        (["plan", "--rps", "20"], 8, 2),
+    ],
+)
+def test_gpus_that_are_given_and_not_used_are_told(command: list[str], budget: int, used: int, capsys: Capture) -> None:
+    name, *options = command
+    asked = [name, "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", *options]
+    text, found = printed([*asked, "--gpus", str(budget), "--no-verify"], capsys)
+    assert f"{budget - used} of {budget} to spare, all figures are of {used}" in text
+    (told,) = [each for each in found["assumptions"] if each["what"] == "GPUs to spare"]
+    assert told["value"] == f"{budget - used} of {budget}: figures are of the {used} that are used"
+
+
 def test_a_model_that_does_not_generate_states_input_tokens_and_their_price(capsys: Capture) -> None:
     text, found = printed(["estimate", "-m", "bge-m3", "-g", "l4", "--isl", "500", "--rps", "20"], capsys)
     assert "input tokens/s 10,000" in text

@@ -86,6 +86,7 @@ def of_answer(best: Answer | None, question: Question) -> Iterator[Assumption]:
     if best is None:
         yield from of_limits(question)
         return
+    yield from of_budget(question, best.gpus)
     several = len({pool.replica.gpu_type.id for pool in best.pools}) > 1
     for pool in best.pools:
         yield from of_replica(question, pool.replica, pool.timed.kernels)
@@ -165,6 +166,13 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
             yield _of_setting(question, chosen, name)
+
+
+def of_budget(question: Question, gpus: int) -> Iterator[Assumption]:
+    """Yield the GPUs of a budget that an answer of `gpus` leaves unused."""
+    budget = question.rules.gpu_budget
+    if budget is not None and budget > gpus:
+        yield assumed("unused GPUs", value=budget - gpus, budget=budget, gpus=gpus)
 
 
 def of_limits(question: Question) -> Iterator[Assumption]:

@@ -18,7 +18,7 @@ from sizing.planning.tco import REQUESTS
 from sizing.planning.usage import BY_TIME, LoadKind
 from sizing.question.question import Question
 from sizing.report.parts import quantities
-from sizing.report.parts.assumptions import of_limits, of_model, of_planning, of_replica
+from sizing.report.parts.assumptions import of_budget, of_limits, of_model, of_planning, of_replica
 from sizing.report.parts.pools import assumptions as pool_assumptions
 from sizing.report.parts.screen import HABITS
 from sizing.report.parts.sentences import assumed, derived, said
@@ -93,6 +93,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from of_replica(question, pool.replica, pool.timed.kernels)
     if question.space.pools is not None:
         yield from pool_assumptions(question.space.pools.facts)
+    yield from of_budget(question, deployed.best.gpus)
     yield from of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from (each for each in of_planning(question, unpriced) if _enters(each, question, load))

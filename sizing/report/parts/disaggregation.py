@@ -210,6 +210,8 @@ def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
     holds = screen.kept(limited, disaggregated.sizes_tried is not None, not_replayed(inputs.demand, ""))
+    left = screen.unused(inputs.gpu_budget, disaggregated.gpus or 0)
+    words = "; ".join(filter(None, (holds, _against(disaggregated), left)))
     sure = SureOf(
         disaggregated.gpus or 0,
         disaggregated.gpus_sure,
@@ -219,7 +221,7 @@ def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
         by_rate,
     )
     yield Facts(
-        (screen.verdict(f"{holds}; {_against(disaggregated)}", good=True), *sure.lines()),
+        (screen.verdict(words, good=True), *sure.lines()),
         headline(disaggregated.gpus or 0, gpu, shape, disaggregated.usd_per_hour),
     )
     rows = screen.latencies(screen.by_name(disaggregated), inputs.limits)

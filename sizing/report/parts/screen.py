@@ -167,6 +167,13 @@ def kept(limited: bool, verified: bool, unreplayed: str = "") -> str:
     return f"{NO_LIMIT}; {'rate ' * verified}{how}"
 
 
+def unused(budget: int | None, gpus: int, *, later: bool = False) -> str:
+    """Write how many GPUs of a budget are to spare; empty if none are. Some figures may be of a `later` size."""
+    if budget is None or budget <= gpus:
+        return ""
+    return f"{budget - gpus:,} of {budget:,} to spare" + ("" if later else f", all figures are of {gpus:,}")
+
+
 def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: str = "", first: str = "") -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 

@@ -320,6 +320,7 @@ def _move(move: Moved, now: Provision) -> Move:
 def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
     """Yield the assumptions of a plan, each once: the peak, reserves, scaling, and draws."""
     yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
+    yield from assumptions.of_budget(fleet.answers[0].outcome.question, fleet.gpus)
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:
         yield assumed("failures")

@@ -42,6 +42,7 @@ from sizing.report.parts.screen import (
     less_margin,
     of_gpus,
     rests_on,
+    unused,
     verdict,
     would_help,
 )
@@ -142,7 +143,10 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     down = sum(workload.reserve.replicas for workload in record.workloads) if record.fleet is None else 0
     spare = f"; latencies with {plural(down, 'replica')} down" if down else ""
-    yield verdict("; ".join(record.problems) or holds + single + spare, good=record.feasible)
+    budget = next(iter(record.inputs["workloads"].values())).gpu_budget
+    left = unused(budget, record.gpus or 0, later=record.growth is not None)
+    words = "; ".join(filter(None, (holds + single + spare, left)))
+    yield verdict("; ".join(record.problems) or words, good=record.feasible)
     yield from _sure(record, limited)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
     yield Line(f"On-premises {nodes}{_used(record)}")
