@@ -2,7 +2,7 @@
 
 With random routing, the hit rate falls as replicas are added, so more replicas are needed than one replica alone suggests.
 With affinity routing, each of many replicas has fewer prefixes to hold. The idle conversations that a cache must keep depend
-on the load of its replica. A cache that is too small for all prefixes and the live requests keeps a part of the prefixes, so
+on the load of its replica: the capacity of a replica is the highest load whose histories the cache keeps as it is taken to. A cache that is too small for all prefixes and the live requests keeps a part of the prefixes, so
 more than one part is tried. The answer is the fewest replicas that suffice with the hit rate at their number. The search
 evaluates each trial; this module chooses the trials.
 """
@@ -14,7 +14,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from sizing.model.extras import Cached, Extras
-from sizing.replica.capacity import Capacity, idle_conversations, points_of
+from sizing.replica.capacity import Capacity, points_of
+from sizing.replica.histories import idle_conversations
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import timed
 from sizing.specs.data import Data
@@ -37,13 +38,15 @@ class Reply(NamedTuple):
     """The result of a trial: the replicas that the demand then needs, and the share of histories that the tried ones keep.
 
     A rejected layout has no `needed`; `memory` says that it might fit if its cache had less to hold. `most` is the capacity
-    of a replica.
+    of a replica, and `room` the rate at which idle conversations fill its cache, over the rate that the limits allow. `kept` is
+    None without a demand.
     """
 
     needed: int | None
-    kept: float = 0.0
+    kept: float | None = 0.0
     memory: bool = False
     most: float = 0.0
+    room: float = math.inf
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -51,27 +54,99 @@ class Reply(NamedTuple):
         return math.inf if self.needed is None else self.needed, -self.most
 
 
+class Settled(NamedTuple):
+    """The trial that a number of replicas settles at, and the trial in which a replica serves the most."""
+
+    trial: Trial
+    most: Trial
+
+
 Result = TypeVar("Result")
-Trials = Generator[Trial, Reply, Trial | None]
+Trials = Generator[Trial, Reply, Settled | None]
+Replies = Generator[Trial, Reply, tuple[Settled, Reply]]
+Combined = Callable[[Result, Result, Settled], Result]  # a result, with the capacity of the other one
 
 
-def settling(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
-    """Try `replicas` replicas; find the share of histories that they keep, starting from `kept`."""
+def settling(replicas: int, cached: Cached, most_kept: float | None = None) -> Replies:
+    """Try `replicas` replicas: find their capacity, and the share of histories that they keep under the demand.
+
+    `most_kept` is the share at which they serve the most, if it is known.
+    """
     if cached.evicts:
         return (yield from _most_kept(replicas))
-    before: float | None = None
-    for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
-        trial = Trial(replicas, kept)
+    most = Trial(replicas, 1.0 if most_kept is None else most_kept)
+    highest = yield most
+    if cached.think_time_s is None:
+        return Settled(most, most), highest
+    if most_kept is None:
+        most, highest = yield from _most_served(most, highest)
+    if highest.needed is None or highest.needed > replicas or highest.kept is None:
+        return Settled(most, most), highest
+    return Settled((yield from _kept_under_demand(most, highest)), most), highest
+
+
+def _most_served(trial: Trial, reply: Reply) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
+    """The trial in which a replica serves the most, from the one that keeps all histories.
+
+    Caches that keep more histories find more, so the limits allow a higher rate; but at a higher rate more histories are
+    idle. A replica serves the most where the limits and the room for idle histories allow the same rate.
+    """
+    best, full, loose = (trial, reply), _Side(trial.kept, reply.room, reply.most), _Side(0.0, math.inf, 0.0)
+    for _ in range(KEPT_ROUNDS if reply.room < 1 else 0):
+        tried = Trial(trial.replicas, _between(loose, full))
+        found = yield tried
+        side = _Side(tried.kept, found.room, found.most)
+        if found.most > best[1].most:
+            best = tried, found
+        if side.room >= 1:  # a side that stays counts half, so that the interpolation comes nearer to it (Illinois)
+            loose, full = side, full._replace(room=math.sqrt(full.room))
+        elif side.most > full.most:
+            full, loose = side, loose._replace(room=math.sqrt(loose.room))
+        else:  # fewer histories leave no room for a higher rate
+            break
+        if abs(math.log(side.room)) <= KEPT_CLOSE or full.kept - loose.kept <= KEPT_CLOSE * full.kept:
+            break
+    return best
+
+
+class _Side(NamedTuple):
+    """A share of histories on one side of the one at which a replica serves the most: `room` is below 1 on the upper side."""
+
+    kept: float
+    room: float
+    most: float
+
+
+def _between(loose: _Side, full: _Side) -> float:
+    """The share of histories to try between two: by interpolation in logarithms, or as if the limits allowed one rate."""
+    if not loose.kept:
+        return full.kept * max(full.room, KEPT_CLOSE)
+    if math.isinf(loose.room):  # rejected
+        return math.sqrt(loose.kept * full.kept)
+    above, below = math.log(loose.room), math.log(full.room)
+    return loose.kept * math.exp(math.log(full.kept / loose.kept) * above / (above - below))
+
+
+def _kept_under_demand(most: Trial, highest: Reply) -> Generator[Trial, Reply, Trial]:
+    """The trial with the share of histories that replicas keep under their demand: at least that at their capacity."""
+    least, before = most.kept if most.kept < 1 else 0.0, None
+    trial, reply = most, highest
+    if least:
+        reply = yield (trial := Trial(most.replicas, 1.0))
+    for _ in range(KEPT_ROUNDS):
+        kept, after = trial.kept, reply.kept or 0.0
+        if kept <= least or after >= kept - KEPT_CLOSE:
+            return trial
+        limit = _limit(before, kept, after)
+        before, kept = (kept, after) if limit is None else (None, limit)
+        trial = Trial(most.replicas, max(least, kept))
         reply = yield trial
-        if reply.needed is None or reply.needed > replicas or reply.kept >= kept - KEPT_CLOSE:
-            return trial, reply
-        limit = _limit(before, kept, reply.kept)
-        before, kept = (kept, reply.kept) if limit is None else (None, limit)
-    trial = Trial(replicas, 0.0 if cached.think_time_s is not None else 1.0)
-    return trial, (yield trial)
+    if not least:
+        yield (most := Trial(most.replicas, 0.0))
+    return most
 
 
-def _most_kept(replicas: int) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
+def _most_kept(replicas: int) -> Replies:
     """Try parts of the prefixes, the largest first, until a smaller one is no better. Live requests have the rest of the cache.
 
     A cache that finds nothing is tried in any case, so that prefix caching never takes more than none.
@@ -85,9 +160,8 @@ def _most_kept(replicas: int) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
     assert best is not None
     reply = yield (trial := Trial(replicas, PARTS_KEPT[-1]))
     if best[1].needed is None or reply.rank < best[1].rank:
-        return trial, reply
-    yield best[0]
-    return best
+        best = trial, reply
+    return Settled(best[0], best[0]), best[1]
 
 
 def _limit(before: float | None, kept: float, after: float) -> float | None:
@@ -99,39 +173,46 @@ def _limit(before: float | None, kept: float, after: float) -> float | None:
 
 
 def fewest(cached: Cached) -> Trials:
-    """Find the fewest replicas that suffice. Returns their trial; None where no number suffices.
+    """Find the fewest replicas that suffice. Returns what they settle at; None where no number suffices.
 
     The search starts at one replica, and then tries the number that the last trial needed. Where more replicas have a lower
     hit rate, no number in between suffices. Where more replicas have less to keep (`cached.is_relieved`), a bisection between the
     last number that failed and the first that sufficed follows.
     """
     low, count = 0, 1
+    most_kept: float | None = None
     while True:
-        trial, reply = yield from settling(count, cached)
+        settled, reply = yield from settling(count, cached, most_kept)
         if reply.needed is not None and reply.needed <= count:
             break
         if cached.evicts and not cached.affinity and reply.needed is not None:  # each replica is like a lone one
-            yield (trial := Trial(reply.needed, trial.kept))
-            return trial
+            trial = Trial(reply.needed, settled.trial.kept)
+            yield trial
+            return Settled(trial, trial)
+        if cached.affinity and not cached.is_relieved:  # each replica of any number is like a lone one
+            most_kept = settled.most.kept
         low = count
         if reply.needed is not None:
             count = reply.needed
-        elif cached.is_relieved and count < MOST_REPLICAS and (reply.memory or trial.kept < 1):
+        elif cached.is_relieved and count < MOST_REPLICAS and (reply.memory or settled.trial.kept < 1):
             count = min(2 * count, MOST_REPLICAS)
         else:
             return None
     while cached.is_relieved and count - low > 1:
         middle = (low + count) // 2
-        other, reply = yield from settling(middle, cached, trial.kept)  # more replicas keep at least as much
+        other, reply = yield from settling(middle, cached)
         if reply.needed is not None and reply.needed <= middle:
-            count, trial = middle, other
+            count, settled = middle, other
         else:
             low = middle
-    return trial
+    return settled
 
 
 def fewest_of(
-    layouts: int, cached: Cached, tried: Callable[[Mapping[int, Trial]], Sequence[tuple[Result, Reply]]]
+    layouts: int,
+    cached: Cached,
+    tried: Callable[[Mapping[int, Trial]], Sequence[tuple[Result, Reply]]],
+    combined: Combined[Result],
 ) -> list[tuple[Result, Trial | None]]:
     """Find the fewest replicas for each of `layouts` layouts. `tried` evaluates the next trials of all layouts together.
 
@@ -148,20 +229,26 @@ def fewest_of(
                 trials[number] = searches[number].send(reply)
             except StopIteration as stop:
                 del trials[number]
-                done[number] = (result, None) if stop.value is None else (seen[number, stop.value], stop.value)
+                done[number] = result, None
+                if stop.value is not None:
+                    one, most = (seen[number, each] for each in stop.value)
+                    done[number] = combined(one, most, stop.value), stop.value.trial
     return [done[number] for number in range(layouts)]
 
 
-def settled(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
+def settled(
+    replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]], combined: Combined[Result]
+) -> Result:
     """The result for `replicas` replicas at the share of histories that they keep."""
     trials = settling(replicas, cached)
-    trial = next(trials)
+    trial, seen = next(trials), dict[Trial, Result]()
     while True:
-        result, reply = tried(trial)
+        seen[trial], reply = tried(trial)
         try:
             trial = trials.send(reply)
-        except StopIteration:
-            return result
+        except StopIteration as stop:
+            found: Settled = stop.value[0]
+            return combined(seen[found.trial], seen[found.most], found)
 
 
 def with_hit_rate(replica: Replica, trial: Trial) -> Replica | Refusal:
@@ -193,4 +280,4 @@ def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Ex
         idle = idle_conversations(layout, target, point, replicas)
         return layout.service.extras, Reply(replicas, 1.0 if idle is None else idle.kept)
 
-    return settled(replicas, replica.service.extras.cached, tried)
+    return settled(replicas, replica.service.extras.cached, tried, lambda found, most, at: found)

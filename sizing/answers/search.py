@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_key, preference
 from sizing.answers.confidence import margin_of
-from sizing.answers.replica_counts import Reply, Trial
+from sizing.answers.replica_counts import Reply, Settled, Trial
 from sizing.formats.words import duration
 from sizing.question.question import Question
 from sizing.replica.batches import by_kind, onward, together
@@ -18,12 +18,12 @@ from sizing.replica.capacity import (
     Capacity,
     Exceeded,
     batch_s,
-    idle_conversations,
     most_of,
     point_at_rate,
     points_of,
     solo_over,
 )
+from sizing.replica.histories import IDLE_CACHES, idle_conversations, keeping
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
@@ -161,7 +161,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
         (result,) = _tried([(pool.replica, trial)], question, data)
         return result, _reply(result, question, trial)
 
-    anew = replica_counts.settled(count, question.service.extras.cached, tried)
+    anew = replica_counts.settled(count, question.service.extras.cached, tried, partial(_with_capacity, question))
     return at_load(anew, count, question) if isinstance(anew, Pool) else None
 
 
@@ -290,8 +290,22 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
     return [
         at_load(result, trial.replicas, question) if trial and isinstance(result, Pool) else result
-        for result, trial in replica_counts.fewest_of(len(layouts), question.service.extras.cached, tried)
+        for result, trial in replica_counts.fewest_of(
+            len(layouts), question.service.extras.cached, tried, partial(_with_capacity, question)
+        )
     ]
+
+
+def _with_capacity(
+    question: Question, under_demand: Pool | Refusal, most: Pool | Refusal, settled: Settled
+) -> Pool | Refusal:
+    """The pool under the demand with its capacity: at that load its caches may keep fewer histories."""
+    if isinstance(under_demand, Refusal) or isinstance(most, Refusal):
+        return under_demand
+    capacity, _ = keeping(most.capacity, most.timed, question.target)
+    if settled.most.kept < 1 and not most.replica.service.extras.cached.evicts:
+        capacity = replace(capacity, binding=IDLE_CACHES)
+    return replace(under_demand, capacity=capacity)
 
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
@@ -303,13 +317,13 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     """The reply to a trial: the replicas that would suffice, and the share of histories that the tried replicas keep."""
     if isinstance(result, Refusal):
         return Reply(None, memory=result.reason == "memory")
-    if result.count > trial.replicas:
-        return Reply(result.count, most=result.capacity.amount)
-    if question.service.extras.cached.think_time_s is None:  # nobody comes back later
-        return Reply(result.count, 1.0, most=result.capacity.amount)
-    there = at_load(result, trial.replicas, question)
-    alive = idle_conversations(there.replica, question.target, there.point, trial.replicas)
-    return Reply(result.count, 1.0 if alive is None else alive.kept, most=result.capacity.amount)
+    capacity, room = keeping(result.capacity, result.timed, question.target)
+    needed, kept = replicas(question, result.replica, capacity, result.margin), None
+    if question.target.amount is not None:
+        there = at_load(result, trial.replicas, question)
+        alive = idle_conversations(there.replica, question.target, there.point, trial.replicas)
+        kept = 1.0 if alive is None else alive.kept
+    return Reply(needed, kept, most=capacity.amount, room=room)
 
 
 def tabulated(

@@ -18,6 +18,7 @@ from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, highest_stable, most_of, point_at_rate
+from sizing.replica.histories import IDLE_CACHES
 from sizing.specs.data import Data, Verification
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Target
@@ -330,6 +331,8 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
     (most,) = most_of([pool.timed], question.with_(limits=limits).target)
+    if most is not None and pool.capacity.binding == IDLE_CACHES and most.amount > pool.capacity.amount:
+        return pool.capacity  # the caches of idle conversations are full at that load, whatever the limits
     return most
 
 

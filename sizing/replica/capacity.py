@@ -20,7 +20,6 @@ from sizing.replica import batching, timing
 from sizing.replica.batches import by_kind
 from sizing.replica.batching import Point, Points
 from sizing.replica.curves import Array, Batching, Curves, solo_itl_s, solo_ttft_s
-from sizing.replica.replica import Replica
 from sizing.replica.timing import Timed
 from sizing.replica.waits import Quantiles
 from sizing.specs.frozen import Frozen
@@ -120,11 +119,11 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
     if target.population is None:
         return mosts
     return [
-        None if most is None else _as_population(timed, most, target) for timed, most in zip(found, mosts, strict=True)
+        None if most is None else as_population(timed, most, target) for timed, most in zip(found, mosts, strict=True)
     ]
 
 
-def _as_population(timed: Timed, capacity: Capacity, target: Target) -> Capacity:
+def as_population(timed: Timed, capacity: Capacity, target: Target) -> Capacity:
     """The same capacity with its amount counted as a population: requests in flight plus users who think."""
     e2e_s = point_at_rate(timed, capacity.requests_per_s, capacity).e2e_s["mean"]
     return replace(capacity, amount=target.population_of(capacity.requests_per_s, e2e_s))
@@ -479,33 +478,3 @@ def _rows(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] |
 def column(values: Sequence[Numeric]) -> NDArray[np.float64]:
     """One value per layout as a column, which broadcasts over loads in rows."""
     return np.array(values, dtype=float)[:, np.newaxis]
-
-
-class IdleHistories(NamedTuple):
-    """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
-
-    needed: float
-    room: float
-
-    @property
-    def kept(self) -> float:
-        """The share of turns that find their history.
-
-        Exact for exponential think times, where the cache drops ended conversations first.
-        """
-        return min(1.0, self.room / self.needed) if self.needed > 0 else 1.0
-
-
-def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleHistories | None:
-    """The idle conversations that each of `replicas` replicas should keep; None without a think time.
-
-    Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
-    the next turn. The room is counted in whole conversations of mean length, in the memory that live requests leave.
-    """
-    cached = replica.service.extras.cached
-    if cached.think_time_s is None or cached.conversation is None:
-        return None
-    per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
-    needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
-    fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
-    return IdleHistories(needed, max(0.0, fits - point.running))

@@ -14,6 +14,7 @@ from sizing.formats.words import milliseconds, number, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
+from sizing.replica.histories import IDLE_CACHES
 from sizing.report.parts import assumptions, evidence, layouts, repeat_command, screen
 from sizing.report.parts.evidence import Evidence, SureOf, doubts, limited_latencies
 from sizing.report.parts.figures import (
@@ -464,7 +465,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
     binding, offline = record.limiting, i.mode == "offline"
-    rank = 0 if offline or binding.limit_ms is not None else BINDS_LAST
+    rank = 0 if offline or binding.limit_ms is not None or binding.limit == IDLE_CACHES else BINDS_LAST
     yield Line(_binds(record), "Capacity" if offline else "Binds", spare=rank)
     yield from layouts.with_fp8(record.with_fp8, FP8_LAST)
     yield from (line._replace(spare=TYPES_LAST) for line in types)

@@ -27,7 +27,7 @@ from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
 from sizing.question.options import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, load_data
-from sizing.replica.capacity import idle_conversations
+from sizing.replica.histories import IDLE_CACHES, idle_conversations
 from sizing.specs.units import GIB
 
 TALK = Conversation(turns=8, first=500, shared=0, osl=300)
@@ -148,7 +148,7 @@ def tried(cached: Cached, needed: Callable[[int], int | None]) -> tuple[int | No
         try:
             trial = trials.send(Reply(needed(trial.replicas), memory=True))
         except StopIteration as stop:
-            return (None if stop.value is None else stop.value.replicas), count
+            return (None if stop.value is None else stop.value.trial.replicas), count
 
 
 @given(st.integers(1, 30), st.floats(0.0, 3.0))
@@ -292,6 +292,38 @@ def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     assert alive is not None
     assert kept < 1
     assert kept <= alive.kept + replica_counts.KEPT_CLOSE
+
+
+@pytest.mark.parametrize("routing", ["affinity", "random"])
+@pytest.mark.parametrize("unlimited", [False, True])
+def test_gpus_have_one_capacity(routing: str, unlimited: bool) -> None:
+    """What given GPUs serve is the most that they are asked for, whatever the demand, and the fewest GPUs follow from it."""
+    limits = {} if unlimited else {"ttft": "p95:300ms", "itl": "25ms"}
+    asking = asked(turns=8, rps=1.0, prefix_routing=routing, think_time="40s", **limits)
+
+    def capacity(gpus: int, rps: float | None) -> tuple[float, int]:
+        found = best(asking.with_(requests_per_s=rps, gpu_budget=None if rps else gpus))
+        pool = found if found.count == gpus else with_count(found, gpus, asking.with_(requests_per_s=rps), load_data())
+        return pool.capacity.requests_per_s * gpus, found.count
+
+    given = [capacity(gpus, None)[0] for gpus in (2, 3)]
+    assert given == sorted(given)
+    most = given[1]
+    for share in (0.4, 0.99):
+        served, count = capacity(3, most * share)
+        assert served == pytest.approx(most, rel=1e-6)
+        assert count <= 3
+    assert capacity(3, most * 1.01)[1] > 3
+
+
+def test_a_replica_at_capacity_keeps_what_it_finds() -> None:
+    """The histories that a full replica is taken to keep fit beside its live requests, and few more would."""
+    asking = asked(turns=8, gpus=2, prefix_routing="affinity", think_time="40s")
+    found = best(asking)
+    alive = idle_conversations(found.replica, asking.target, found.point, found.count)
+    assert alive is not None
+    assert found.capacity.binding == IDLE_CACHES
+    assert found.replica.service.extras.cached.kept == pytest.approx(alive.kept, rel=0.01)
 
 
 def test_a_cache_that_is_too_small_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -475,5 +507,7 @@ def test_a_share_that_falls_slowly_settles() -> None:
         tried.append(trial.kept)
         return trial.kept, Reply(3, 0.06 + 0.8 * trial.kept)
 
-    assert replica_counts.settled(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
+    assert replica_counts.settled(3, Cached(think_time_s=35.0), reply, lambda found, *_: found) == pytest.approx(
+        0.3, abs=0.005
+    )
     assert len(tried) < 8

@@ -178,7 +178,7 @@ class Cached(Frozen):
     @property
     def is_relieved(self) -> bool:
         """Whether each replica keeps less if there are more replicas."""
-        return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
+        return self.affinity and self.prefixes > 1
 
     def over(self, engines: int, kept: float = 1.0) -> Cached:
         """This cache spread over `engines` engines that keep a share `kept` of histories or prefixes."""

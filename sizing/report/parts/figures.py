@@ -11,7 +11,7 @@ from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import AT_ONCE, Readings, readings
 from sizing.question.question import Question, think_time_of
-from sizing.replica import capacity
+from sizing.replica import capacity, histories
 from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
@@ -334,7 +334,7 @@ def users_of(best: Answer, question: Question) -> Users:
 
 def idle_conversations(pool: Pool, question: Question) -> IdleConversations | None:
     """The idle conversations of one replica of `pool`; None without a think time."""
-    found = capacity.idle_conversations(pool.replica, question.target, pool.point, pool.count)
+    found = histories.idle_conversations(pool.replica, question.target, pool.point, pool.count)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)

@@ -13,6 +13,7 @@ from sizing.formats.words import duration, milliseconds, number, number_down, of
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.capacity import batch_s
+from sizing.replica.histories import IDLE_CACHES
 from sizing.replica.replica import Refusal
 from sizing.report.parts.screen import MEASURE_FIRST, dollars, would_help
 from sizing.report.parts.sentences import said
@@ -252,6 +253,8 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
         return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(_seconds(most, question, documents))}; "
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
+    if most.pool.capacity.binding == IDLE_CACHES:
+        return f"{serve}, where the caches of idle conversations are full; "
     limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
     return f"{serve}, where {limit} reaches its limit; "
 

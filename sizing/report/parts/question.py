@@ -385,7 +385,9 @@ def optimised(inputs: Inputs | LayoutInputs) -> Iterator[Line]:
     if talk is not None:
         first, *_, last = (*talk.isl_by_turn, talk.isl_by_turn[-1])
         found = None if talk.hit is None else talk.hit * 100
-        yield line("turns of talk", talk, first=first, last=last, found=found, idle=talk.think_time_s is None)
+        turns = line("turns of talk", talk, first=first, last=last, found=found, idle=talk.think_time_s is None)
+        # that idle conversations keep their cache decides the size
+        yield turns._replace(spare=0) if found is not None and talk.think_time_s is None else turns
 
 
 MIDDLES = "ranges count with their middle: {} (llmsize plan --uncertain shows the spread)"
