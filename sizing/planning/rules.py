@@ -9,6 +9,7 @@ from typing import Any
 
 from sizing.catalog import shelf
 from sizing.catalog.files import checked
+from sizing.formats.words import number
 from sizing.planning import growth
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError, raise_any
@@ -145,6 +146,8 @@ def _of_until(until: date, start: date, per_month: float, flag: str) -> list[Fau
         allowed = f"at most {growth.MOST_MONTHS} months"
         return [Fault(f"{until} is {months:,} months ahead", field=flag, allowed=allowed)]
     if (1 + per_month) ** growth.months_between(start, until) > growth.MOST_TIMES:
-        message = f"{per_month * 100:.3g} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
+        message = (
+            f"{number(per_month * 100)} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
+        )
         return [Fault(message, field=f"--growth, {flag}", allowed="less growth, or an earlier month")]
     return []

@@ -347,7 +347,7 @@ def _before_chance(
         how = f"{s.concurrent_users:,.10g} users x {s.requests_per_session:g} requests / {s.session_s:,.10g} s of a session"
         yield RateStep("peak", s.requests_per_s, how)
     elif demand.documents is not None and demand.within_s is not None:
-        how = f"{demand.documents:,.10g} requests in {duration(demand.within_s)}"
+        how = f"{demand.documents:,.10g} request{'s' * (demand.documents != 1)} in {duration(demand.within_s)}"
         yield RateStep("peak", demand.documents / demand.within_s, how)
     else:
         mean = _mean(demand, user, as_stated)
@@ -367,7 +367,9 @@ def _mean(demand: Demand, user: Habits, as_stated: str) -> RateStep:
     if demand.daily_active_users is not None:
         each, users = user.requests_per_user_per_day, demand.daily_active_users
         rate = users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)
-        return RateStep("mean", rate, f"{users:,.10g} daily active users x {each:g} requests / 86,400 s")
+        return RateStep(
+            "mean", rate, f"{users:,.10g} daily active user{'s' * (users != 1)} x {each:g} requests / 86,400 s"
+        )
     if demand.mean_requests_per_s is not None:
         return RateStep("mean", demand.mean_requests_per_s, as_stated)
     if demand.calls_per_year is not None:

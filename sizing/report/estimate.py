@@ -64,6 +64,7 @@ INFEASIBLE = "Infeasible: no layout meets the demand within the limits"
 INFEASIBLE_BY = {  # the limit that the nearest layout misses
     "memory": "Infeasible: no layout has room for the model",
     "gpu_budget": "Infeasible: the demand takes more GPUs than the budget",
+    "gpu_budget alone": "Infeasible: a replica takes more GPUs than the budget",  # no demand
 }
 COMMANDS = "llmsize report: a page; llmsize deploy: start it"
 MEASURED = "llmsize deploy --benchmark vllm: measure it"  # where no published runs, or none on such GPUs, are like it
@@ -335,10 +336,10 @@ def answer(record: Estimate) -> Facts:
     """The GPUs, their cost, and the verdict; or that the demand is infeasible, and by how much."""
     d, load, cost = record.deployment, record.load, record.cost
     if not (d and load and cost):
-        return Facts(
-            (screen.verdict(shortfall(record.limiting, single=record.inputs.osl <= 1), good=False),),
-            INFEASIBLE_BY.get(record.limiting.limit, INFEASIBLE),
-        )
+        of = record.limiting.limit
+        title = INFEASIBLE_BY.get(of if is_demanded(record.inputs.demand) else f"{of} alone")
+        short = shortfall(record.limiting, single=record.inputs.osl <= 1)
+        return Facts((screen.verdict(short, good=False),), title or INFEASIBLE_BY.get(of, INFEASIBLE))
     several = len(record.inputs.gpus_considered)
     first = f", the {screen.OBJECTIVES[record.inputs.objective]} of {several} GPU types" if several > 1 else ""
     shape = f"{plural(d.replicas, 'replica')} x {d.sizes}"

@@ -129,7 +129,7 @@ def _stated(record: Entry) -> Iterator[Section]:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return "-"
+        return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return stated(value) if isinstance(value, (int, float)) else str(value)

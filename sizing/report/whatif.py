@@ -375,7 +375,8 @@ def _given(options: Sequence[OptionReport]) -> str:
 def _faster(record: WhatIfReport) -> Iterator[str]:
     """Yield each option that saves nothing, takes no more GPUs, and shortens a latency, with what it makes worse."""
     base, latencies = record.base_closed_form or record.base, tuple(_in_force((TTFT, ITL, E2E), record))
-    for option in record.options if base is not None else ():
+    waited_for = record.inputs.mode != "offline"  # nobody waits for a token of offline work
+    for option in record.options if base is not None and waited_for else ():
         if base is None or option.helps or option.gpus > base.gpus or option.gpu != base.gpu:
             continue
         found = [(each, each.value(option), each.value(base)) for each in latencies]

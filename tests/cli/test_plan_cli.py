@@ -448,3 +448,14 @@ def test_a_price_that_is_not_known_can_be_quoted(
     path.write_text(capsys.readouterr().out.replace("\nprices:", f"\n{mine}  #", 1))
     option = "--cloud" if command == "cost" else "--provider"
     assert run([command, "call-centre", "-g", str(path), "--no-verify", option, "aws:1-year reserved"]) == 0
+
+
+def test_nodes_that_the_sure_size_needs_today_are_on_the_first_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--rps", "200", "--itl", "30ms",
+             "--spare", "1", "--headroom", "20%", "--no-verify"]  # fmt: skip
+    assert run([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    node = found["pools"][0]["gpus_per_node"]
+    assert found["nodes_sure"] == -(-found["gpus_sure"] // node) > found["nodes"]
+    assert run(asked) == 0
+    assert f"{found['nodes']} whole nodes (16 GPUs), {found['nodes_sure']} to be sure" in capsys.readouterr().out

@@ -76,3 +76,42 @@ def test_what_is_sized_for_a_time_is_done_within_it_and_a_gpu_less_is_not(
 )
 def test_a_duration_is_rounded_up_to_a_minute(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_nobody_waits_for_documents_so_nothing_makes_them_faster(capsys: Capture) -> None:
+    assert run(["whatif", *ALL_AT_ONCE[1:], "--documents", "1M", "--within", "24h"]) == 0
+    assert "Faster" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--documents", "1", "--within", "1min"], "Demand 1 request in 1 min ="),
+        (["--rps", "1"], "Demand 1 request/s ="),
+        (["--dau", "1"], "1 daily active user x"),
+    ],
+)
+def test_one_is_in_the_singular(asked: list[str], words: str, capsys: Capture) -> None:
+    run([*ALL_AT_ONCE, *asked])
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_gpus_that_no_replica_uses_are_said_without_a_demand_too(capsys: Capture) -> None:
+    layout = [
+        "estimate",
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "1000",
+        "--osl",
+        "300",
+        "--tp",
+        "2",
+        "--no-verify",
+    ]
+    assert run([*layout, "--gpus", "3"]) == 0
+    assert "1 of 3 to spare, all figures are of 2" in " ".join(capsys.readouterr().out.split())
+    assert run([*layout, "--gpus", "1"]) == 1
+    assert capsys.readouterr().out.startswith("Infeasible: a replica takes more GPUs than the budget\n")

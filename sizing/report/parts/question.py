@@ -398,7 +398,7 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
     """The demand, the `same` demand in other units, the lengths of a request, and how the rate was derived."""
     asked = demand or inputs.demand
     rate = asked.requests_per_s
-    what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
+    what = "as much as the GPUs serve" if rate is None else f"{number(rate)} request{'s' * (rate != 1)}/s"
     what = people_words(asked) or what
     hows = [step.how for step in asked.steps if step.how != "as stated"]
     if asked.kind == "documents":
@@ -433,7 +433,7 @@ DAILY_USERS = "daily active users"
 def readings(demand: DemandInputs, read: Readings, users: float | None, *, people: bool) -> str:
     """Write a demand in other units: a rate, requests in flight, and, if `people`, concurrent users and users a day."""
     units = {
-        "requests_per_s": f"{number(read.requests_per_s)} requests/s",
+        "requests_per_s": f"{number(read.requests_per_s)} request{'s' * (read.requests_per_s != 1)}/s",
         "concurrency": f"{number(read.in_flight)} in flight",
         "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
     }

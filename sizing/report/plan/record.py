@@ -114,7 +114,7 @@ class PlanReport(NamedTuple):
     `gpus` are the GPUs of all pools, `installed_gpus` all GPUs of their whole nodes. `utilisation_mean` is the mean load divided
     by the load that `gpus` serve within the limits; `utilisation_peak` is the same for the peak of a single workload. `users`
     is for a single workload. `suggestions` are changes that make the plan feasible. With `gpus_sure` GPUs, every workload is
-    served with the `confidence`; it is null if this is unknown for one workload.
+    served with the `confidence`, in `nodes_sure` whole nodes; they are null if this is unknown for one workload.
     """
 
     feasible: bool
@@ -143,6 +143,7 @@ class PlanReport(NamedTuple):
     gpus_sure: int | None = None
     confidence: float | None = None
     utilisation_peak: float | None = None
+    nodes_sure: int | None = None
     schema: str = "llmsize.plan/1"
 
 
@@ -179,6 +180,7 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         suggestions=(),
         assumptions=tuple(_assumptions(plan, fleet)),
         gpus_sure=None if plan.sure_fleet is None else plan.sure_fleet.gpus,
+        nodes_sure=None if plan.sure_fleet is None else plan.sure_fleet.nodes,
         confidence=None if first.outcome.odds is None else first.outcome.odds.confidence,
         utilisation_peak=None if is_fleet else _peak_share(first, tenant),
     )

@@ -149,7 +149,9 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     yield verdict("; ".join(record.problems) or words, good=record.feasible)
     yield from _sure(record, limited)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
-    yield Line(f"On-premises {nodes}{_used(record)}")
+    more = record.nodes_sure is not None and record.nodes_sure > (record.nodes or 0)
+    sure = f", {record.nodes_sure:,} to be sure" if more else ""
+    yield Line(f"On-premises {nodes}{sure}{_used(record)}")
     if record.usd_per_month is not None:
         yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")
 
