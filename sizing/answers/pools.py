@@ -48,6 +48,8 @@ def phase_questions(question: Question, pools: SeparatePools, ttft_share: Limit 
         if whole is None or whole.statistic != left.statistic or left.seconds < whole.seconds:
             whole = left
     common, serving = question.with_(concurrency=None, offline=False), question.service.serving
+    if question.target.offline:  # as in one pool, a queue may wait
+        common = common.with_(max_utilisation=1.0)
     first, rest = Limits(ttft=limits.ttft, e2e=ttft_share), Limits(itl=limits.itl, e2e=whole)
     prefill = common.with_(osl=1, limits=first, serving=pools.prefill.serving(serving), phase="prefill")
     return prefill, common.with_(limits=rest, serving=pools.decode.serving(serving), phase="decode")

@@ -193,6 +193,14 @@ def test_one_pool_is_compared_by_prediction_alone_as_pools_are(capsys: pytest.Ca
         assert found["gpus"] == one["evidence"]["gpus_as_predicted"] < found["gpus_even"] == one["deployment"]["gpus"]
 
 
+def test_pools_of_offline_work_are_as_full_as_one_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue may wait in both: neither keeps a share of the stable rate free."""
+    asked = ["estimate", *BASE, "--rps", "10", "--disaggregate", "prefill=2xtp1,decode=2xtp1", "--no-verify"]
+    online, offline = (answer(capsys, *asked, *mode)[1]["disaggregated"] for mode in ((), ("--mode", "offline")))
+    most = [found["prefill"]["most_requests_per_s"] for found in (online, offline)]
+    assert most[0] == pytest.approx(0.8 * most[1], rel=0.01)
+
+
 def test_pools_that_no_layout_meets_are_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     code, document = answer(capsys, "estimate", *BASE, "--rps", "2", "--ttft", "5ms", "--disaggregate")
     assert code == 1

@@ -265,5 +265,6 @@ def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
     name = limit_words(pool.limit)
     within = f"within the {name} limit" if pool.limit in LATENCIES else f"by {name}"
     if pool.limit == "utilisation":
-        within = f"at {percent(inputs.max_utilisation)} of the stable rate"
+        most = 1.0 if inputs.mode == "offline" else inputs.max_utilisation
+        within = f"at {percent(most)} of the stable rate"
     return said("use of a pool", pool, share=share, nodes=nodes, within=within)
