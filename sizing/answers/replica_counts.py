@@ -38,8 +38,8 @@ class Reply(NamedTuple):
     """The result of a trial: the replicas that the demand then needs, and the share of histories that the tried ones keep.
 
     A rejected layout has no `needed`; `memory` says that it might fit if its cache had less to hold. `most` is the capacity
-    of a replica, and `room` the rate at which idle conversations fill its cache, over the rate that the limits allow. `kept` is
-    None without a demand.
+    of a replica, and `room` the rate at which idle conversations fill its cache, over the rate that the limits allow.
+    `least` replicas are needed if no cache is ever full. `kept` is None without a demand.
     """
 
     needed: int | None
@@ -47,6 +47,7 @@ class Reply(NamedTuple):
     memory: bool = False
     most: float = 0.0
     room: float = math.inf
+    least: int | None = None
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -67,10 +68,11 @@ Replies = Generator[Trial, Reply, tuple[Settled, Reply]]
 Combined = Callable[[Result, Result, Settled], Result]  # a result, with the capacity of the other one
 
 
-def settling(replicas: int, cached: Cached, most_kept: float | None = None) -> Replies:
+def settling(replicas: int, cached: Cached, most_kept: float | None = None, *, sizes: bool = False) -> Replies:
     """Try `replicas` replicas: find their capacity, and the share of histories that they keep under the demand.
 
-    `most_kept` is the share at which they serve the most, if it is known.
+    `most_kept` is the share at which they serve the most, if it is known. A search that `sizes` needs no capacity of replicas
+    that are too few for the limits alone.
     """
     if cached.evicts:
         return (yield from _most_kept(replicas))
@@ -78,6 +80,8 @@ def settling(replicas: int, cached: Cached, most_kept: float | None = None) -> R
     highest = yield most
     if cached.think_time_s is None:
         return Settled(most, most), highest
+    if sizes and highest.least is not None and highest.least > replicas:
+        return Settled(most, most), highest._replace(needed=highest.least)
     if most_kept is None:
         most, highest = yield from _most_served(most, highest)
     if highest.needed is None or highest.needed > replicas or highest.kept is None:
@@ -182,14 +186,14 @@ def fewest(cached: Cached) -> Trials:
     low, count = 0, 1
     most_kept: float | None = None
     while True:
-        settled, reply = yield from settling(count, cached, most_kept)
+        settled, reply = yield from settling(count, cached, most_kept, sizes=True)
         if reply.needed is not None and reply.needed <= count:
             break
         if cached.evicts and not cached.affinity and reply.needed is not None:  # each replica is like a lone one
             trial = Trial(reply.needed, settled.trial.kept)
             yield trial
             return Settled(trial, trial)
-        if cached.affinity and not cached.is_relieved:  # each replica of any number is like a lone one
+        if cached.affinity and not cached.is_relieved and reply.needed != reply.least:  # every number has this capacity
             most_kept = settled.most.kept
         low = count
         if reply.needed is not None:

@@ -323,7 +323,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
         there = at_load(result, trial.replicas, question)
         alive = idle_conversations(there.replica, question.target, there.point, trial.replicas)
         kept = 1.0 if alive is None else alive.kept
-    return Reply(needed, kept, most=capacity.amount, room=room)
+    return Reply(needed, kept, most=capacity.amount, room=room, least=result.count)
 
 
 def tabulated(
