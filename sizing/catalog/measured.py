@@ -285,6 +285,9 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
             checks.append((high, above, f"the {low}", below, in_order))
         mean = getattr(row, f"{name}_ms")
         checks += [(high, value, "the mean", mean, in_order) for high, percent, value in columns if percent >= 99]
+        if columns and name != "itl":  # whose mean may be by token, and its percentiles by chunk of several
+            least_mean, high = max(((1 - percent / 100) * value, high) for high, percent, value in columns)
+            checks.append((f"{name}_ms", mean, f"the least mean with that {high}", least_mean, in_order))
     for column, value, of, other, (least, most) in checks:
         if value is not None and other and not least <= value / other <= most:
             yield Fault(f"{value:,.5g} contradicts {of}, {other:,.4g}", field=column, allowed=AGREEING)

@@ -30,6 +30,8 @@ ROW = MeasuredRow(
         ({"concurrency": 16}, []),  # a short run
         ({"concurrency": 40}, ["concurrency"]),
         ({"ttft_p99_ms": 0.06}, ["ttft_p99_ms"]),
+        ({"ttft_ms": 0.066, "ttft_p99_ms": 80.0, "cells": {"ttft_p50_ms": "60"}}, ["ttft_ms"]),  # half took 60 ms
+        ({"ttft_ms": 31.0, "e2e_ms": 341.0, "cells": {"ttft_p50_ms": "60", "ttft_p99_ms": "60"}}, []),
         ({"cells": {"itl_p50_ms": "12", "itl_p95_ms": "10"}}, ["itl_p95_ms"]),
     ],
 )
