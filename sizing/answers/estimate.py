@@ -103,17 +103,19 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     """Add all layouts on the answer's GPU type that cost less than the answer; `cheaper_when_sure` stays within the question's reach.
 
-    These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a
-    pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
+    These are what a smaller GPU budget would take. The added layouts are sized by the closed form, and so is the answer's own
+    where a simulation sized it: a layout is cheaper by one measure. Where other layouts suffice, a pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
     if best is None or question.space.layouts != "usual" or outcome.question.target.amount is None:
         return outcome
     own, rest = best.pool.replica, outcome.answers[1:]
-    known = {layout_key(each.pool.replica) for each in outcome.answers} | {*map(layout_key, outcome.refusals)}
+    known = {layout_key(each.pool.replica) for each in rest} | {*map(layout_key, outcome.refusals)}
     wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts="all")
     others = search(wide, data, known=known).answers
-    less = [each for each in others if spent(each, objective) < spent(best, objective)]
+    closed = next((each for each in others if layout_key(each.pool.replica) == layout_key(own)), best)
+    most = min(spent(best, objective), spent(closed, objective))
+    less = [each for each in others if each is not closed and spent(each, objective) < most]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
     return replace(outcome, answers=(best, *ranked))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from sizing import ask
 from sizing.answers.answer import Answer, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, with_cheaper
+from sizing.answers.search import at_load
 from sizing.question.question import load_data
 from sizing.specs.data import Data
 
@@ -147,3 +149,15 @@ def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int) -> None:
     assert less is None or (less.gpus, less.pool.replica.layout) in [
         (one.gpus, one.pool.replica.layout) for one in shown
     ]
+
+
+def test_a_replica_that_a_simulation_adds_makes_no_other_layout_cheaper() -> None:
+    """Other layouts are sized by the closed form, and so is the answer's own where they are compared."""
+    limits = {"ttft": "p95:800ms", "itl": "p95:44.8ms"}
+    asked = ask(model="llama-3.1-70b", gpu="h100-sxm", precision="fp8", isl=1500, osl=300, rps=40, **limits)
+    outcome = answer(asked, read(), simulated=False)
+    assert outcome.answer is not None
+    pool = at_load(outcome.answer.pool, outcome.answer.pool.count + 1, outcome.question)
+    larger = replace(outcome, answers=(replace(outcome.answer, pools=(pool,)), *outcome.answers[1:]))
+    shown, others = (with_cheaper(of, outcome.question, read()).answers for of in (larger, outcome))
+    assert {each.pool.replica.layout for each in shown} == {each.pool.replica.layout for each in others}
