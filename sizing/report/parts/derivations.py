@@ -57,7 +57,9 @@ def _of_deployment(best: Answer, question: Question, load: LoadFigures) -> Itera
     each = pool.capacity.amount
     if question.target.amount is not None:
         yield derived("GPUs", best.gpus, question, each=each, gpus=pool.replica.layout.gpus)
-    yield derived("most per replica", each, question, pool.timed, binding=binding, of=SLOTS[pool.timed.slots_bound])
+    share = None if question.target.offline else question.target.max_utilisation
+    of = SLOTS[pool.timed.slots_bound]
+    yield derived("most per replica", each, question, pool.timed, binding=binding, of=of, share=share)
     if pool.margin != 1.0:
         asked = question.target.confidence
         yield derived("margin", pool.margin, share=EVEN if asked is None else asked.share)
