@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
     from sizing.question.options import Options
     from sizing.question.question import Question
+    from sizing.report.estimate import Estimate
+    from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
 TRACE_OPTIONS = option_table("estimate")
@@ -32,6 +34,13 @@ TRACE_OPTIONS = option_table("estimate")
 LINES = "jsonl"
 LINE_FORMATS = with_help(FORMAT_OPTIONS, "estimate")
 OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS)
+
+
+class _Sized(NamedTuple):
+    """A question to size, and the busiest minute of the trace that its answer replays, if any."""
+
+    question: Question
+    minute: BusiestMinute | None
 
 
 @takes(OPTIONS)
@@ -48,14 +57,10 @@ def command(
 
     Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
     """
-    from sizing.answers.estimate import estimate
     from sizing.cli.output import FORMATS, chosen_format, complain, print_text, write
     from sizing.formats.tables import json_line
-    from sizing.question.ask import question_of
-    from sizing.question.options import options_of
-    from sizing.question.question import load_data
-    from sizing.report.estimate import document, record, shortest
-    from sizing.specs.errors import Part, check
+    from sizing.report.estimate import document, shortest
+    from sizing.specs.errors import Part
 
     if workload is not None and others:
         return _several((workload, *others), {**values, "from": measured})
@@ -64,21 +69,7 @@ def command(
 
         return print_from(measured, workload, values)
     output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
-    options = options_of(QUESTION_OPTIONS, values)
-    file = file_of(workload)
-    minute = Part(lambda: _busiest(values["trace"] or trace_of(file, options), values))
-    if minute.faults:
-        check(output, minute)
-    if minute.value is not None:
-        options = minute.value.as_demand(options, None if file is None else file.serving.max_model_len)
-    question, data = question_of(workload, options, output, pooled=True), load_data()
-    simulated = not values["no_verify"]
-    outcome = estimate(to_size(question, values), data, simulated=simulated, relaxed=not values["quiet"])
-    if minute.value is not None and simulated:
-        from sizing.answers.replay import replayed
-
-        outcome = replayed(outcome, minute.value, data)
-    found = record(outcome, explained=values["explain"], minute=minute.value)
+    found = _record(_sized(workload, values, output), values)
     if output.value == LINES:
         print_text(json_line(found))
     elif not values["quiet"]:
@@ -92,33 +83,57 @@ def command(
 
 def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     """Write the estimate of each workload as a line of JSON. All workloads are read before the first answer."""
-    from sizing.answers.estimate import estimate
     from sizing.cli.options import with_settings_of
     from sizing.cli.output import FORMATS, chosen_format, print_text
     from sizing.formats.tables import json_line
-    from sizing.question.ask import question_of
-    from sizing.question.options import options_of
-    from sizing.question.question import load_data
-    from sizing.report.estimate import record
     from sizing.specs.errors import Part, check
 
-    def asked(name: str) -> Question:
-        own = with_settings_of(name, OPTIONS, values)
-        return to_size(question_of(name, options_of(QUESTION_OPTIONS, own), pooled=True), own)
+    def sized(name: str) -> _Sized:
+        return _sized(name, with_settings_of(name, OPTIONS, values))
 
     faults = [Fault("is of one workload", field=f"--{name}") for name in ("from", "trace", "quiet") if values[name]]
     if not faults and chosen_format(values, (*FORMATS, LINES)) != LINES:
         faults = [Fault("several workloads are a line of JSON each", field="--format", allowed=LINES)]
-    questions = [Part(partial(asked, name)) for name in names]
+    several = [Part(partial(sized, name)) for name in names]
     raise_any(faults)
-    check(*questions)
+    check(*several)
     feasible = True
-    for question in questions:
-        outcome = estimate(question.value, load_data(), simulated=not values["no_verify"])
-        found = record(outcome, explained=values["explain"])
+    for each in several:
+        found = _record(each.value, values)
         feasible &= found.feasible
         print_text(json_line(found))
     return 0 if feasible else 1
+
+
+def _sized(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> _Sized:
+    """The question of a workload and options, with the demand of the trace that it replays. Raises all faults, those of `parts` too."""
+    from sizing.question.ask import question_of
+    from sizing.question.options import options_of
+    from sizing.specs.errors import Part, check
+
+    options = options_of(QUESTION_OPTIONS, values)
+    file = file_of(workload)
+    minute = Part(lambda: _busiest(values["trace"] or trace_of(file, options), values))
+    if minute.faults:
+        check(*parts, minute)
+    if minute.value is not None:
+        options = minute.value.as_demand(options, None if file is None else file.serving.max_model_len)
+    return _Sized(to_size(question_of(workload, options, *parts, pooled=True), values), minute.value)
+
+
+def _record(sized: _Sized, values: Mapping[str, Any]) -> Estimate:
+    """The record of the answer, replayed where a trace is."""
+    from sizing.answers.estimate import estimate
+    from sizing.question.question import load_data
+    from sizing.report.estimate import record
+
+    simulated = not values["no_verify"]
+    outcome = estimate(sized.question, load_data(), simulated=simulated, relaxed=not values["quiet"])
+    if sized.minute is not None and simulated:
+        from sizing.answers.replay import replayed
+
+        outcome = replayed(outcome, sized.minute, load_data())
+    return record(outcome, explained=values["explain"], minute=sized.minute)
 
 
 def file_of(workload: str | None) -> Workload | None:

@@ -140,6 +140,23 @@ def test_several_workloads_are_lines_in_their_order(
     assert json.loads(capsys.readouterr().out) == lines[1]
 
 
+def test_a_trace_is_replayed_beside_other_workloads_as_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i / 40 + 20 * (i > 400)},900,30\n" for i in range(800))
+    (tmp_path / "log.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    traced = tmp_path / "traced.yaml"
+    traced.write_text("model: llama-3.1-8b\ndemand: {trace: log.csv}\nlimits: {ttft: p95:1s}\n")
+    plain = ("-g", "h100-sxm", "--no-verify", "--format", "jsonl")
+    assert run(["estimate", str(traced), *plain]) == 0
+    alone = capsys.readouterr().out
+    assert run(["estimate", str(traced), "chat", *plain]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert json.loads(alone)["trace"]["minute_requests"] == 800
+    assert json.loads(first) == json.loads(alone)
+    assert json.loads(second)["trace"] is None
+
+
 def test_several_workloads_fail_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("estimate", "rag", "chat", "-g", "h100-sxm", "--no-verify")
     assert "--format: several workloads are a line of JSON each; allowed: jsonl" in refused(capsys, *asked)
