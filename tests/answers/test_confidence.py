@@ -10,12 +10,14 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import ask, data, option, real_model
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sizing
+from sizing.answers.advice import UNSURE
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.check import check_size
 from sizing.answers.confidence import SizeAtOdds, likely, margins, odds_of
@@ -132,13 +134,17 @@ def test_the_margin_is_joint() -> None:
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
+@example(5.0, 12.0, [1.0, 2.0, 2.0])
 @given(st.floats(5.0, 800.0), st.sampled_from([None, 12.0, 20.0, 40.0]), st.lists(st.floats(0.5, 2.0), min_size=3, max_size=12))  # fmt: skip
 @settings(max_examples=15, deadline=None)
 def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
     found = answered(question, replace(data(), runs=runs))
     said = found.odds
-    assert found.best is not None and said is not None
+    if found.best is None:  # no layout keeps the limit in half of the runs
+        assert {refusal.reason for refusal in found.refusals} == {UNSURE} and np.median(times) > 1
+        return
+    assert said is not None
     assert said.chance is not None and said.chance >= 0.5
     if said.gpus is not None:
         assert said.gpus >= found.best.gpus and (said.chance >= 0.9 - 1e-9) == (found.best.gpus == said.gpus)
