@@ -446,9 +446,8 @@ class Scheduler:
     def _finish(self, request: int, at: float) -> None:
         if request in self.held:  # it ended with its prompt and never decoded
             self.pool.held_bytes -= self.held.pop(request)
-        requests = self.requests
-        requests.generated[request] = requests.osl[request]
-        requests.finished[request] = at + self.clock.outside(requests.isl[request])
+        self.requests.generated[request] = self.requests.osl[request]
+        self.requests.finished[request] = at + self.clock.outside(self.requests.isl[request])
         self.completed.append(request)
 
     # --- running out of cache ------------------------------------------------------------------------------------

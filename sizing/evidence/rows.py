@@ -211,8 +211,7 @@ def case_of_row(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         resolved = resolved.model_copy(update={"host": resolved.host.shared_by(facts.scheduler_steps)})
     known = shelf.only(Formats)
     plan = precision.plan(model, gpu.spec, resolved, known, precision=weights, kv_precision=kv, extras=extras)
-    refused = architecture.why_not(model, layout, resolved)
-    if refused:
+    if refused := architecture.why_not(model, layout, resolved):
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
     sizes, size_note = sizes_of(row, facts, setup, Shard(model, layout, resolved, plan, extras), gpu.spec, conventions)
     whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines

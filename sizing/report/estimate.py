@@ -174,9 +174,8 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         return served
     from sizing.report.parts import derivations  # loaded where asked for
 
-    return served._replace(
-        explanations=(*derivations.of_answer(best, outcome, found), *evidence.explanations(predicted))
-    )
+    derived = derivations.of_answer(best, outcome, found)
+    return served._replace(explanations=(*derived, *evidence.explanations(predicted)))
 
 
 def _with_pools(outcome: Outcome, explained: bool) -> Estimate:

@@ -20,7 +20,6 @@ from sizing.answers.replica_counts import Reply, Trial
 from sizing.answers.search import search, with_count
 from sizing.answers.verify import simulated
 from sizing.cli.main import run
-from sizing.engine.requests import Lengths
 from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
@@ -365,19 +364,6 @@ def test_a_simulation_of_users_by_their_rate_states_their_think_time(capsys: pyt
     found = answer(capsys, "estimate", *MODEL, "--turns", "4", "--users", "60", "--no-verify")
     assert "--think-time 30s" in found["simulate_command"]
     assert found["inputs"]["conversation"]["think_time_s"] == 30.0
-
-
-def test_lengths_do_not_follow_the_replica_that_a_router_draws() -> None:
-    """A router of the same seed draws whole numbers too. Of 8 turns over 6 replicas each has the mean of all."""
-    for lengths in (
-        Lengths(3300, shape="turns", among=TALK.prompts),
-        Lengths(4000, shape="uniform", low_share=0.1),
-    ):
-        drawn = lengths.draw(6000, np.random.default_rng(0))
-        router = np.random.default_rng(0)
-        replica = np.array([router.integers(6) for _ in range(6000)])
-        for each in range(6):
-            assert drawn[replica == each].mean() == pytest.approx(drawn.mean(), rel=0.06)
 
 
 # --- how it is asked and answered -----------------------------------------------------------------------------------------------

@@ -431,27 +431,6 @@ def test_a_pipeline_s_first_token_waits_for_the_whole_pass() -> None:
     assert requests.admitted[1] == pytest.approx(2 * of.clock.serial + alone_s)
 
 
-@pytest.mark.parametrize("routing", run.ROUTINGS)
-def test_a_router_sends_every_request_to_one_replica(routing: run.Routing) -> None:
-    of = served("llama-3.1-8b", "vllm:0.19.0")
-    requests = store(poisson(300, 30.0, 2), [300] * 300, [60] * 300)
-    replicas = [replica_of(of, requests) for _ in range(3)]
-    run.open_loop(requests, replicas, routing=routing)
-    assert requests.generated == requests.osl
-    assert sum(replica.watch.queue_max > 0 for replica in replicas) == 3
-
-
-def test_the_least_loaded_replica_serves_faster_than_taking_turns() -> None:
-    of = served("llama-3.1-8b", "vllm:0.19.0")
-    osl = [1, 600] * 150  # in turn, one replica of two would get all the long ones
-    means = {}
-    for routing in ("round-robin", "least-requests"):
-        requests = store(poisson(300, 20.0, 2), [300] * 300, osl)
-        run.open_loop(requests, [replica_of(of, requests) for _ in range(2)], routing=routing)  # type: ignore[arg-type]
-        means[routing] = np.mean(np.array(requests.finished) - np.array(requests.arrival))
-    assert means["least-requests"] < means["round-robin"]
-
-
 def test_a_windowed_layer_holds_its_window_of_every_sequence() -> None:
     """gpt-oss-20b: 12 of 24 layers look 128 tokens back; 2 * 8 heads * 64 * 2 bytes = 2,048 bytes a token and layer."""
     of = served("gpt-oss-20b", "vllm:0.19.0")

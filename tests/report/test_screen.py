@@ -27,7 +27,6 @@ from sizing.report.parts.screen import (
     OBJECTIVES,
     Judged,
     few,
-    kept,
     latencies,
     rests_on,
 )
@@ -329,13 +328,6 @@ def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:
     )
 
 
-def test_a_budget_says_why_it_serves_no_more_and_no_limit_is_not_confirmed(capsys: Capture) -> None:
-    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--concurrency", "200"]
-    assert run([*asked, "--no-verify", "--gpus", "1"]) == 1
-    assert ", 80 % of the highest stable rate (--max-utilisation)" in " ".join(capsys.readouterr().out.split())
-    assert kept(False, True) == "No latency limit is set; rate confirmed by simulation"
-
-
 def test_the_model_s_own_maximum_is_not_called_what_fits(capsys: Capture) -> None:
     for model, layout, own in (("qwen3-235b-a22b", "8", True), ("llama-3.1-70b", "2", False)):
         assert run(["memory", "-m", model, "-g", "h100-sxm", "--tp", layout, "--max-model-len", "2048"]) == 0
@@ -475,30 +467,6 @@ def test_the_rate_binds_where_no_latency_does(capsys: Capture) -> None:
     assert "Binds capacity is 80 % of the highest stable rate (--max-utilisation), 9.6" in text
 
 
-def test_gpus_to_spare_are_not_in_the_figures(capsys: Capture) -> None:
-    text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--gpus", "10"], capsys)
-    assert found["deployment"]["gpus"] == 8
-    assert "2 of 10 to spare, all figures are of 8" in text
-
-
-@pytest.mark.parametrize(
-    "command, budget, used",
-    [
-        (["estimate", "--tp", "2"], 3, 2),
-        (["cost", "--tp", "2"], 3, 2),
-        (["cost", "--rps", "20"], 8, 2),
-        (["plan", "--rps", "20"], 8, 2),
-    ],
-)
-def test_gpus_that_are_given_and_not_used_are_told(command: list[str], budget: int, used: int, capsys: Capture) -> None:
-    name, *options = command
-    asked = [name, "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", *options]
-    text, found = printed([*asked, "--gpus", str(budget), "--no-verify"], capsys)
-    assert f"{budget - used} of {budget} to spare, all figures are of {used}" in text
-    (told,) = [each for each in found["assumptions"] if each["what"] == "GPUs to spare"]
-    assert told["value"] == f"{budget - used} of {budget}: figures are of the {used} that are used"
-
-
 def test_a_model_that_does_not_generate_states_input_tokens_and_their_price(capsys: Capture) -> None:
     text, found = printed(["estimate", "-m", "bge-m3", "-g", "l4", "--isl", "500", "--rps", "20"], capsys)
     assert "input tokens/s 10,000" in text
@@ -515,12 +483,3 @@ def test_a_setting_is_written_with_all_its_digits() -> None:
         "0.05",
         "14.9",
     ]
-
-
-def test_an_infeasible_budget_is_said_once_with_what_its_gpus_serve(capsys: Capture) -> None:
-    """The larger budget is in the verdict, with its nodes and cost, and no change repeats it."""
-    asked = ["-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--rps", "500", "--itl", "30ms"]
-    assert run(["estimate", *asked, "--gpus", "8", "--no-verify"]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert " 8 GPUs serve " in said and said.count("the demand takes") == 2, "the headline, and the verdict"
-    assert "a larger budget" not in said and " nodes of 8, $" in said
