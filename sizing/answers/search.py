@@ -29,7 +29,7 @@ from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Reach, Target, latency_name
+from sizing.specs.workload import LATENCIES, Reach, Target, latency_name
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
@@ -303,7 +303,8 @@ def _with_capacity(
     if isinstance(under_demand, Refusal) or isinstance(most, Refusal):
         return under_demand
     capacity, _ = keeping(most.capacity, most.timed, question.target)
-    if settled.most.kept < 1 and not most.replica.service.extras.cached.evicts:
+    is_talk = not most.replica.service.extras.cached.evicts
+    if settled.most.kept < 1 and is_talk and capacity.binding not in LATENCIES:  # a looser limit serves more
         capacity = replace(capacity, binding=IDLE_CACHES)
     return replace(under_demand, capacity=capacity)
 
