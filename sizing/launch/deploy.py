@@ -24,7 +24,8 @@ from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import BenchmarkTool, LaunchFacts
 from sizing.specs.units import MILLI
 
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}  # targets that are an engine's own command
+# Targets that are an engine's own command.
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm"}
 WITHIN_A_NODE = ("kserve", "compose")
 NO_ROUTER = (
     "# A router sends each request to a prefill instance and then, with its cache, to a decode instance: "

@@ -92,6 +92,7 @@ def test_an_infeasible_question_writes_nothing(capsys: pytest.CaptureFixture[str
         (("--for", "kubernets"), "did you mean kubernetes?"),
         (("--benchmark", "vlm"), "did you mean vllm?"),
         (("--for", "trtllm"), "--checkpoint: a checkpoint of meta-llama/Llama-3.1-70B-Instruct in fp8 is needed"),
+        (("--for", "tensorrt-llm"), "--checkpoint: a checkpoint of meta-llama/Llama-3.1-70B-Instruct in fp8 is needed"),
         (("--for", "sglang", "--engine", "vllm"), "use --engine sglang"),
         (("--speculative", "eagle3:3@0.75"), "--draft-model: eagle3 drafts with a checkpoint of its own"),
         (("--kv-offload", "50%"), "the size of the cache in host memory is not part of the question"),
