@@ -52,7 +52,7 @@ def test_an_entry_prints_numbers_as_they_are(value: float, text: str) -> None:
     assert lines_of({"size": value, "inside": {"list": [value, True, None]}})[1:] == [
         f"size: {text}",
         "inside:",
-        f"  list: {text}, yes, -",
+        f"  list: {text}, yes, none",
     ]
 
 

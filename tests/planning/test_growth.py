@@ -163,4 +163,4 @@ def test_users_grow_as_users_not_as_their_rate() -> None:
     one = Need(9.35, 3.595, 0.0, Fit(2, 8), 3, in_flight=False, most=3.595, users=400, users_per_replica=159)
     assert [one.grown(times).base for times in (1.0, 470 / 400, 6.34)] == [3, 3, 16]
     assert one.grown(2.0).grown(3.17).replicas() == one.replicas(6.34)
-    assert one.confirmed(4).replicas() == 4
+    assert one.with_replicas(4).replicas() == 4
