@@ -104,7 +104,8 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     """Add all layouts on the answer's GPU type that cost less than the answer; `cheaper_when_sure` stays within the question's reach.
 
     These are what a smaller GPU budget would take. The added layouts are sized by the closed form, and so is the answer's own
-    where a simulation sized it: a layout is cheaper by one measure. Where other layouts suffice, a pipeline becomes the answer only if the question asks for it, or if the GPU budget leaves no other choice.
+    where a simulation sized it, so that both costs have one measure. Where other layouts suffice, a pipeline becomes the answer
+    only if the question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
     if best is None or question.space.layouts != "usual" or outcome.question.target.amount is None:

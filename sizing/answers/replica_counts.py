@@ -2,8 +2,9 @@
 
 With random routing, the hit rate falls as replicas are added, so more replicas are needed than one replica alone suggests.
 With affinity routing, each of many replicas has fewer prefixes to hold. The idle conversations that a cache must keep depend
-on the load of its replica: the capacity of a replica is the highest load whose histories the cache keeps as it is taken to. A cache that is too small for all prefixes and the live requests keeps a part of the prefixes, so
-more than one part is tried. The answer is the fewest replicas that suffice with the hit rate at their number. The search
+on the load of its replica: the capacity of a replica is the highest load at which the cache keeps the share of histories that it
+is taken to keep. A cache that is too small for all prefixes and the live requests keeps a part of the prefixes, so more than one
+part is tried. The answer is the fewest replicas that suffice with the hit rate at their number. The search
 evaluates each trial; this module chooses the trials.
 """
 

@@ -55,7 +55,8 @@ def _room(replica: Replica) -> float:
 def keeping(capacity: Capacity, timed: Timed, target: Target) -> tuple[Capacity, float]:
     """The capacity, but no more than leaves room for the histories that the caches are taken to keep.
 
-    Also returns the rate that leaves this room over the rate of `capacity`. A demand sets the load of a replica; `decoding` is then only the end of the loads to search, and stays.
+    Also returns the rate that leaves this room over the rate of `capacity`. A demand sets the load of a replica; `decoding` is
+    then only the end of the loads to search, and stays.
     """
     cached = timed.replica.service.extras.cached
     if cached.think_time_s is None or cached.conversation is None:
