@@ -272,7 +272,14 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
         free = serving.model_copy(update=dict.fromkeys(SIZES))
         flags = ", ".join(f"--{name}" for name in given)
         yield f"any layout (without {flags})", request.with_(serving=free)
-    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
+    for name in (
+        "memory_fraction",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "cuda_graphs_gib",
+        "kv_cache_bytes",
+        "max_total_tokens",
+    ):
         if getattr(serving, name) is not None:
             default = request.with_(serving=serving.model_copy(update={name: None}))
             yield f"the engine's own {name} in place of {getattr(serving, name):g}", default

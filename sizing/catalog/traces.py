@@ -231,4 +231,8 @@ def _tokens(value: Any, column: str) -> float:
         tokens = 0.0
     if 1 <= tokens <= MOST_TOKENS and tokens.is_integer():
         return tokens
-    raise InputError(f"{value!r} is no number of tokens", field=column, allowed="a whole number above 0")
+    raise InputError(
+        f"{'null' if value is None else repr(value)} is no number of tokens",
+        field=column,
+        allowed="a whole number above 0",
+    )

@@ -123,12 +123,16 @@ def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion |
 
 def _target(output: str | None) -> Path | None:
     """The file to write, None for standard output. Raises InputError if it can't be written."""
+    from pathlib import Path
+
     from sizing.cli.reader import written_apart
     from sizing.specs.errors import InputError
 
     if output is None:
         raise InputError("is needed", field="--output", allowed="an HTML file to write, or - for standard output")
-    return None if output == STDOUT else written_apart(output, (), option="--output")
+    if output == STDOUT:
+        return None
+    return written_apart(output, (), (".html", ".htm") if Path(output).suffix else (), option="--output")
 
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:

@@ -33,7 +33,17 @@ WATTS_PER_KW = 1000.0
 JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR
 MILLION_TOKENS = 1_000_000  # for which prices are quoted
 
-_DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_DURATION_S = {
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
 # No GPU step takes less than a microsecond, and no run that is simulated or limited takes longer than a year.
 LEAST_DURATION_S, MOST_DURATION_S = 1e-6, 8784 * SECONDS_PER_HOUR

@@ -197,7 +197,7 @@ def test_a_duration_beyond_any_run_is_refused(text: str) -> None:
         parse_duration_s(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1us", 1e-6), ("8784h", 31_622_400.0)])
+@pytest.mark.parametrize(("text", "seconds"), [("1us", 1e-6), ("366d", 31_622_400.0), ("8784h", 31_622_400.0)])
 def test_the_bounds_of_a_duration_are_in_range(text: str, seconds: float) -> None:
     assert parse_duration_s(text) == pytest.approx(seconds, rel=1e-12)
 

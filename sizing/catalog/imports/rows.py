@@ -33,7 +33,7 @@ from sizing.catalog.shelf import by_stem, only
 from sizing.catalog.workloads import optimisations
 from sizing.specs.errors import Fault, InputError, collected, raise_any, unknown
 from sizing.specs.measurements import Conventions
-from sizing.specs.model import MoeMlp
+from sizing.specs.model import MoeMlp, NameRules
 from sizing.specs.units import MILLI
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -373,6 +373,10 @@ def _cells(run: BenchmarkRun, settings: RunSettings, log: EngineFacts | None, id
         notes.append(f"settings of {log.file}")
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
+    named = models.parsed(run.model, only(NameRules)).quantisation if run.model else None
+    if named and not values["weight_precision"]:
+        values["weight_precision"] = named.precision
+        notes.append(f"-{named.suffix} in the model's name: {named.says}")
     known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
     if settings.model and run.model and settings.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")

@@ -63,7 +63,11 @@ def tiles(report: Report) -> Tiles:
         "reserve": reserve_words(found.workloads[0]) if found is not None and len(found.workloads) == 1 else "",
         "day": (until or "").replace("-", "\N{NON-BREAKING HYPHEN}"),
         "sure_then": None if then is None or (then.gpus_sure or 0) <= then.gpus else then.gpus_sure,
-        "unsure": evidence is not None and estimate.confidence is not None and sure is None and not pools,
+        "unsure": evidence is not None
+        and estimate.confidence is not None
+        and sure is None
+        and not pools
+        and (of == "plan" or evidence.why_not is not None),
         "why_not": None if evidence is None else evidence.why_not,
     }
     made = (_tile(report, row, own) for key, row in rows(Path(__file__).with_name(TILES)).items() if key.startswith(of))

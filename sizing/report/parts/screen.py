@@ -17,7 +17,7 @@ from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, w
 from sizing.report.parts.question import LimitsInMs
 from sizing.report.parts.sentences import asked_for
 from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
-from sizing.specs.units import HOURS_PER_MONTH
+from sizing.specs.units import HOURS_PER_MONTH, missing_gib
 
 KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
@@ -287,7 +287,7 @@ def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None, optimisa
         weights += f" ({named} {gib(m.beside_gib)})"
     holds = f"{number(m.max_concurrency)} requests up to {m.max_model_len:,} tokens"
     if not m.fits:
-        holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
+        holds = f"{m.max_model_len:,} tokens need {missing_gib(m.deficit_gib)} more"
     parts = f"{weights}, cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
     if not m.sequence_gib:
         return Line(f"{weights} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")

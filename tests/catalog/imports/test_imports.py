@@ -165,6 +165,18 @@ def test_a_model_by_its_name_in_the_catalogue_is_no_other(tmp_path: Path, record
     assert ("names another model" in str(row["notes"])) == noted
 
 
+@pytest.mark.parametrize(
+    ("recorded", "precision"), [("RedHatAI/Meta-Llama-3.1-8B-FP8", "fp8"), ("Meta-Llama-3.1-8B", "")]
+)
+def test_a_models_name_states_the_precision_where_nothing_else_does(
+    tmp_path: Path, recorded: str, precision: str
+) -> None:
+    asked = replace(STATED, weight_precision="")
+    found, faults, _ = import_files([written(tmp_path, {**VLLM, "model_id": recorded})], asked)
+    assert [row["weight_precision"] for row in found] == [precision] * bool(precision)
+    assert ["weight_precision" in str(fault) for fault in faults] == [True] * (not precision)
+
+
 def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
     files = [
         written(tmp_path, {**SGLANG, "accept_length": 2.4}, "drafts.json"),
