@@ -221,6 +221,9 @@ class Kernels:
         wanted = (*rows, *stand_ins(precision))
         surface = self._rows.surface(kind, wanted)
         row: Any = surface or self._rows.choose(kind, wanted).row
+        older = self.settings.older_experts
+        if kind == "moe" and older is not None:
+            row = row.model_copy(update={"compute": older.compute})
         derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
         gain = derate * self._gain(operation)
         if surface is not None:
@@ -309,7 +312,9 @@ class Kernels:
             return within
         if routed is not None:
             operation = replace(operation, bytes=operation.bytes - experts.spared_bytes(routed))
-        return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
+        older, product = self.settings.older_experts, self.plan.product_of("expert")
+        precision = self.plan.activation if older is not None and older.sixteen_bit else product
+        return self._product(operation, "moe", precision, self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
         quick, formats = self.settings.quick_experts, self._expert_formats()

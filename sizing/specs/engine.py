@@ -11,6 +11,7 @@ from sizing.specs.engine_time import (
     GroupedReads,
     HostTime,
     NormKernels,
+    OlderExperts,
     OneShot,
     QuickExperts,
     SpeculationHost,
@@ -307,7 +308,7 @@ class EngineSettings(Spec):
     - `budget_covers_context`: a context longer than max_num_batched_tokens raises that budget.
     - `unstretched_default`: where no length is stated, a model with LongRoPE has the positions from before that.
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
-    - `older_experts`: the expert kernels are older than the measured ones.
+    - `older_experts`: the expert kernels of an older architecture, where the version has none of this one.
     - `one_expert_kernel`: experts that one rank holds alone run in the kernel of expert parallelism, too.
     - `quick_experts`: the expert kernels of servers without attention-data ranks, where they are not those of offline runs.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
@@ -370,7 +371,7 @@ class EngineSettings(Spec):
     quantised_apart: tuple[Text, ...] = ()
     weights_without_kernels: tuple[Text, ...] = ()
     runs_attention: Flag = True
-    older_experts: Flag = False
+    older_experts: OlderExperts | None = None
     one_expert_kernel: Flag = False
     quick_experts: QuickExperts | None = None
     shared_expert_tokens: NonNegativeInt = 0

@@ -106,6 +106,13 @@ class GroupedReads(Spec):
     share: Fraction
 
 
+class OlderExperts(Spec):
+    """Expert kernels of an older architecture. In long products they reach `compute` of the peak of the format, or of 16 bit."""
+
+    compute: Fraction
+    sixteen_bit: Flag
+
+
 class NormKernels(Spec):
     """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once.
 
