@@ -25,9 +25,10 @@ def every(low: float, high: float, **conditions: Any) -> tuple[Band, ...]:
 
 def use(monkeypatch: pytest.MonkeyPatch, bands: Iterable[Band]) -> None:
     """Let the catalogue say these bands, and no published runs, whose ranges would come first."""
-    only, of_test = shelf.only, {"source": "a test", "date": "2026-01-01"}
+    of_test = {"source": "a test", "date": "2026-01-01"}
     said: dict[type, Any] = {
         Bands: Bands(bands=tuple(bands), **of_test),
         PublishedRuns: PublishedRuns(groups=(), runs="-", least_groups=3, **of_test).model_copy(update={"runs": ""}),
     }
-    monkeypatch.setattr(shelf, "only", lambda spec_type: said.get(spec_type) or only(spec_type))
+    for spec_type, spec in said.items():
+        monkeypatch.setitem(shelf.SINGLE_FILES, spec_type, spec)

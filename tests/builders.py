@@ -4,6 +4,8 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -16,17 +18,23 @@ from sizing.question import question
 from sizing.question.question import Question
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
-from sizing.specs.data import Data, Formats
+from sizing.specs.data import Formats
 from sizing.specs.engine import Engine, EngineSettings
-from sizing.specs.gpu import Assumptions, Gpu, GpuType
+from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
-from sizing.specs.workload import Defaults, Workload
+from sizing.specs.values import OneFile
+from sizing.specs.workload import Workload
 
 
-@cache
-def data() -> Data:
-    """The data files that every evaluation reads."""
-    return Data(shelf.only(Assumptions), profiles.borrowed, shelf.only(Formats), shelf.only(Defaults))
+@contextmanager
+def files(*specs: OneFile) -> Iterator[None]:
+    """These files in place of the catalogue's own, while the block runs."""
+    kept = {type(spec): shelf.only(type(spec)) for spec in specs}
+    shelf.SINGLE_FILES.update((type(spec), spec) for spec in specs)
+    try:
+        yield
+    finally:
+        shelf.SINGLE_FILES.update(kept)
 
 
 @cache
@@ -88,7 +96,7 @@ def ask(
         {"model": model.name, "tokens": {"isl": isl, "osl": osl}, "demand": stated, **fields}
     )
     service = question.service_of(workload, model, (spec, version))
-    return question.resolve(workload, service, data().defaults, gpu_budget=gpu_budget)
+    return question.resolve(workload, service, gpu_budget=gpu_budget)
 
 
 def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuType:
@@ -104,7 +112,7 @@ def settings_for(model: Model, gpu: Gpu, layout: Layout, engine: str = "vllm:0.1
 def plan_for(
     model: Model, gpu: Gpu, settings: EngineSettings, name: str | None = None, kv: str = "auto"
 ) -> PrecisionPlan:
-    return precision.plan(model, gpu, settings, data().formats, precision=name, kv_precision=kv)
+    return precision.plan(model, gpu, settings, shelf.only(Formats), precision=name, kv_precision=kv)
 
 
 def memory_of(
@@ -139,8 +147,6 @@ def kernels_for(
     plan = plan_for(model, gpu, resolved, precision_name, kv)
     return Kernels(
         gpu,
-        data().assumptions,
-        profiles.borrowed,
         engine.partition(":")[0],
         Shard(model, layout or Layout(), resolved, plan),
     )

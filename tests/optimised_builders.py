@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from builders import ask, data, engine_of, option, real_gpu, real_model
+from builders import ask, engine_of, option, real_gpu, real_model
 
-from sizing.catalog import profiles
+from sizing.catalog import shelf
 from sizing.model import memory, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
@@ -18,6 +18,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step, step
 from sizing.replica.timing import Timed, timed
+from sizing.specs.data import Formats
 from sizing.specs.model import Model
 from sizing.specs.workload import Workload
 
@@ -69,20 +70,20 @@ def laid(
         request.service.model,
         gpu,
         settings,
-        data().formats,
+        shelf.only(Formats),
         precision=precision_name,
         kv_precision=kv,
         extras=request.service.extras,
     )
     shard = Shard(request.service.model, layout, settings, plan, request.service.extras)
-    kernels = Kernels(gpu, data().assumptions, profiles.borrowed, engine_of(engine)[0].name, shard)
+    kernels = Kernels(gpu, engine_of(engine)[0].name, shard)
     used = memory.use(shard, gpu, max_model_len)
     return Laid(request, layout, kernels, used)
 
 
 def candidate_of(question: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
     """The layout that `serving` states, which must be accepted."""
-    found = list(replica.candidates(question.service, option(gpu_name), precision_name, data()))
+    found = list(replica.candidates(question.service, option(gpu_name), precision_name))
     assert len(found) == 1, found
     assert isinstance(found[0], Replica), found[0]
     return found[0]
@@ -91,4 +92,4 @@ def candidate_of(question: Question, gpu_name: str, precision_name: str | None =
 def load_of(question: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Timed]:
     """A layout's candidate and load."""
     candidate = candidate_of(question, gpu_name, precision_name)
-    return candidate, timed(candidate, data())
+    return candidate, timed(candidate)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from sizing.answers.answer import (
     Answer,
@@ -30,7 +29,7 @@ from sizing.model.precision import narrower, stored_as
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
-from sizing.specs.data import Advice, Data, Formats
+from sizing.specs.data import Advice, Formats
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limit, limit_name
@@ -80,7 +79,7 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Ot
     )
 
 
-def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
+def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
     """The smallest relaxation of the binding limit that saves GPUs; None where none up to three times the limit does.
 
     It is None without a demand too: fewer GPUs than the given ones would serve less.
@@ -96,9 +95,9 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     def at(seconds: float) -> Question:
         return question.with_(limits=question.target.limits.at(name, seconds))
 
-    anew, loosest_s = partial(sized_anew, data=data), limit.seconds * RULES.most_relaxed
+    loosest_s = limit.seconds * RULES.most_relaxed
 
-    def fewer_at(seconds: float, loads: Sequence[Timed], sized: Sized = anew) -> list[Pool]:
+    def fewer_at(seconds: float, loads: Sequence[Timed], sized: Sized = sized_anew) -> list[Pool]:
         """The layouts that take fewer GPUs than the answer at a limit of `seconds`, best first."""
         return [of.pool for of in sized(loads, at(seconds)).answers if of.gpus < best.gpus]
 
@@ -115,18 +114,18 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     def confirmed_at(loads: Sequence[Timed], seconds: float, question: Question) -> Answer | None:
         """The best size that saves GPUs at a limit of `seconds`, confirmed under `question`."""
         fewer = fewer_at(seconds, loads)
-        sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
+        sizes = [Answer((with_count(pool, pool.count, at(seconds)),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
-        found = confirmed_soon(replace(outcome, question=question, answers=ranked), data, simulated).confirmed
+        found = confirmed_soon(replace(outcome, question=question, answers=ranked), simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
-    below = _loads_below(outcome, at(loosest_s), data)
+    below = _loads_below(outcome, at(loosest_s))
     loads = [pool.timed for pool in fewer_at(loosest_s, below)]
     if not loads:
         return None
     times = threshold(1.0, below, outcome_over)  # finding as much in the cache as the answer does
     if times == RULES.most_relaxed or not fewer_at(limit.seconds * times, loads):
-        times = threshold(times if times < RULES.most_relaxed else 1.0, loads, anew)
+        times = threshold(times if times < RULES.most_relaxed else 1.0, loads, sized_anew)
     seconds = legible(limit.seconds * times)
     size = confirmed_at(loads, seconds, at(loosest_s))
     if size is None:
@@ -148,7 +147,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
-def beyond(outcome: Outcome, data: Data) -> NextLimit | None:
+def beyond(outcome: Outcome) -> NextLimit | None:
     """What binds the answer's layout next, where its limit is as long as any that is tried; None where no latency binds."""
     best, question = outcome.best, outcome.question
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
@@ -156,23 +155,23 @@ def beyond(outcome: Outcome, data: Data) -> NextLimit | None:
     name = best.pool.capacity.binding
     loosest_s = getattr(question.target.limits, name).seconds * RULES.most_relaxed
     loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
-    found = sized_anew((best.pool.timed,), loosest, data).best
+    found = sized_anew((best.pool.timed,), loosest).best
     if found is None:
         return None
     capacity = found.pool.capacity
     return NextLimit(capacity.binding, capacity.requests_per_s, found.gpus)
 
 
-def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
+def confirmed_soon(outcome: Outcome, simulated: bool) -> Outcome:
     """The outcome after few simulations, perhaps with a larger size than needed; unchanged where not `simulated`."""
     if not simulated:
         return outcome
     from sizing.answers.verify import verify
 
-    return verify(outcome, data, tries=RULES.tries)
+    return verify(outcome, tries=RULES.tries)
 
 
-def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed, ...]:
+def _loads_below(outcome: Outcome, loosest: Question) -> tuple[Timed, ...]:
     """The layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
 
     Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
@@ -192,10 +191,10 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
         for gpu_type in loosest.space.gpu_types
         if any(gpu_type.id == key.gpu_type for key in rejected)
         for precision in loosest.space.precisions
-        for entry in candidates(loosest.service, gpu_type, precision, data)
+        for entry in candidates(loosest.service, gpu_type, precision)
         if isinstance(entry, Replica) and layout_key(entry) in rejected
     ]
-    return (*found, *(load for load in timed(again, Timing(data)) if isinstance(load, Timed)))
+    return (*found, *(load for load in timed(again, Timing()) if isinstance(load, Timed)))
 
 
 def legible(value: float) -> float:

@@ -15,7 +15,6 @@ from sizing.answers.curve_points import applying, metrics_of
 from sizing.answers.estimate import estimate
 from sizing.answers.whatif import Effect, effects
 from sizing.question.question import Question
-from sizing.specs.data import Data
 from sizing.specs.workload import LATENCIES
 
 MOST_LINES = 6  # lines of a chart: as many as there are colours and markers
@@ -49,22 +48,20 @@ class ReportBasis(NamedTuple):
     compared: tuple[Outcome, ...]
 
 
-def brief(
-    question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = unwatched
-) -> ReportBasis:
+def brief(question: Question, *, simulated: bool = True, each: Each = map, watch: Watch = unwatched) -> ReportBasis:
     """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
-    outcome = estimate(question, data, simulated=simulated)
+    outcome = estimate(question, simulated=simulated)
     with watch("Changing inputs") as progress:
-        changed = tuple(effects(question, data, outcome.answer, simulated=simulated, progress=progress))
+        changed = tuple(effects(question, outcome.answer, simulated=simulated, progress=progress))
     closed, one = is_closed(question), outcome.one_pool or outcome
-    compared, rated = _compared(question, data, simulated, each, watch), question.space.pools is None and not closed
+    compared, rated = _compared(question, simulated, each, watch), question.space.pools is None and not closed
     return ReportBasis(
         question=question,
         simulated=simulated,
         outcome=outcome,
         effects=changed,
         rates=tuple(_rates(one, compared, question, simulated, watch)) if rated else (),
-        loaded=_loaded(one, question, data, simulated, each, watch) if closed else None,
+        loaded=_loaded(one, question, simulated, each, watch) if closed else None,
         compared=compared,
     )
 
@@ -75,12 +72,12 @@ def is_closed(question: Question) -> bool:
     return target.concurrency is not None or (target.offline and target.amount is None)
 
 
-def _compared(question: Question, data: Data, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
+def _compared(question: Question, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
     demanded = question.target.amount is not None
     if not demanded or len(candidates_of(question)) < 2:
         return ()
     with watch("Comparing") as progress:
-        return tuple(compare(question, data, simulated=simulated, each=each, progress=progress))
+        return tuple(compare(question, simulated=simulated, each=each, progress=progress))
 
 
 def _rates(
@@ -100,12 +97,10 @@ def _rates(
                 progress(done, len(answers))
 
 
-def _loaded(
-    outcome: Outcome, question: Question, data: Data, simulated: bool, each: Each, watch: Watch
-) -> ClosedLoopCurve | None:
+def _loaded(outcome: Outcome, question: Question, simulated: bool, each: Each, watch: Watch) -> ClosedLoopCurve | None:
     """The closed-loop curve of the best layout of each GPU type and precision; None without any layout."""
     asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
-    lines = (line_of(answer, asked, data) for answer in outcome.best_of_each()[:MOST_LINES])
+    lines = (line_of(answer, asked) for answer in outcome.best_of_each()[:MOST_LINES])
     found = [line for line in lines if line is not None]
     if not found:
         return None

@@ -14,8 +14,7 @@ from sizing.answers.sure_size import Searched, Steps, sure_answers
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.specs.bands import USUAL, Confidence, ConfidentSize, of_runs
-from sizing.specs.data import Data
+from sizing.specs.bands import USUAL, ConfidentSize, of_runs
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Limits
@@ -52,7 +51,7 @@ class SizeCheck(Frozen):
 
 
 def check_size(
-    question: Question, replicas: int, data: Data, *, simulated: bool = True, confidence: float | None = None
+    question: Question, replicas: int, *, simulated: bool = True, confidence: float | None = None
 ) -> SizeCheck:
     """Check `replicas` replicas of a question's layout against its demand and limits.
 
@@ -60,62 +59,60 @@ def check_size(
     question states. Raises InputError as a search does.
     """
     if question.space.pools is not None:
-        return _of_pools(question, data, simulated, confidence or USUAL)
-    found = search(question, data)
+        return _of_pools(question, simulated, confidence or USUAL)
+    found = search(question)
     if found.best is None:
         (refusal, *_) = found.refusals
         return SizeCheck(question, False, refusal.detail, refusal.reason)
-    return _with_sure(_check(found, replicas, data, simulated), found, replicas, data, (confidence or USUAL, simulated))
+    return _with_sure(_check(found, replicas, simulated), found, replicas, (confidence or USUAL, simulated))
 
 
-def _check(outcome: Outcome, replicas: int, data: Data, simulated: bool) -> SizeCheck:
+def _check(outcome: Outcome, replicas: int, simulated: bool) -> SizeCheck:
     """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
     assert outcome.best is not None
     pool, of = outcome.best.pool, outcome.question
     by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
-    at_most = _at_most(of, replicas, data) if simulated and by_rate else None
+    at_most = _at_most(of, replicas) if simulated and by_rate else None
     if at_most is not None:
-        return _against(at_most, pool, of, replicas, data)
+        return _against(at_most, pool, of, replicas)
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
-        needed = answer(of, data, simulated=simulated, finds_sure=False).answer
+        needed = answer(of, simulated=simulated, finds_sure=False).answer
         short = SizeCheck(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
-        return _overloaded(short, pool, replicas, data, simulated)
-    size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
+        return _overloaded(short, pool, replicas, simulated)
+    size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of),))
     verdict = judged(size, of) if simulated else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
-    needed = sized if holds else answer(of, data, simulated=simulated, finds_sure=False).answer
+    needed = sized if holds else answer(of, simulated=simulated, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
     return SizeCheck(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
 
 
-def _with_sure(result: SizeCheck, outcome: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> SizeCheck:
+def _with_sure(result: SizeCheck, outcome: Outcome, replicas: int, asked: tuple[float, bool]) -> SizeCheck:
     """The result with the sure size of its layout, as an estimate finds it, and the chance of the `replicas` that run.
 
     `asked` has the confidence and whether it simulates.
     """
     confidence, simulate = asked
-    if data.runs is None:
-        return result
     assert outcome.best is not None
-    (sure,) = sure_answers([Searched(outcome, outcome)], Steps.of(data, simulated=simulate), confidence)
+    (sure,) = sure_answers([Searched(outcome, outcome)], Steps.of(simulated=simulate), confidence)
     pool, most, size = outcome.best.pool, result.most_requests_per_s, result.answer
     if size is None:  # the replicas that run serve at most `most` requests/s together, whatever the load of `pool`
         times = 1.0 if most is None else most / (pool.capacity.requests_per_s * replicas)
         size = Answer((replace(pool, count=replicas, capacity=pool.capacity.times(times)),))
-    return replace(result, odds=_said(size, result.question, data, confidence, sure), sure_answer=sure)
+    return replace(result, odds=_said(size, result.question, confidence, sure), sure_answer=sure)
 
 
-def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
+def _at_most(question: Question, replicas: int) -> Answer | None:
     """`replicas` replicas at the highest rate that a simulation confirms, whatever the demand.
 
     None where not even the share `RULES.least_most` of the predicted capacity is confirmed, or the demand is not a rate.
     """
     alone = question.with_(requests_per_s=None, headroom=0.0)
-    best = search(alone, data).best
+    best = search(alone).best
     if alone.target.amount is not None or best is None:
         return None
-    full = with_count(best.pool, replicas, alone, data)
+    full = with_count(best.pool, replicas, alone)
 
     def kept_at(share: float) -> Answer | None:
         tried = simulated(Answer((at_share(full, share),)), alone)
@@ -132,7 +129,7 @@ def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
     return confirmed
 
 
-def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> SizeCheck:
+def _against(at_most: Answer, pool: Pool, question: Question, replicas: int) -> SizeCheck:
     """Check a demand against the confirmed capacity: a demand within it keeps the limits, a larger one does not."""
     most = at_most.requests_per_s
     lowered = most < pool.capacity.requests_per_s * replicas * (1 - ROUNDING_SLACK)
@@ -142,10 +139,10 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     count = wanted(question, pool.replica, capacity)
     used = _used(pool, replicas, question)
     if count > replicas:
-        needed = Answer((with_count(pool, count, question, data),))
+        needed = Answer((with_count(pool, count, question),))
         short = SizeCheck(question, False, None, "capacity", None, most, used, needed)
-        return _overloaded(short, pool, replicas, data, simulate=True)
-    sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
+        return _overloaded(short, pool, replicas, simulate=True)
+    sized = simulated(Answer((replace(with_count(pool, replicas, question), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
     return SizeCheck(question, True, None, None, sized, most, used, sized, verified=True)
@@ -157,16 +154,16 @@ def _nearest(size: Answer, limits: Limits) -> str | None:
     return max(found, key=lambda name: found[name], default=None)
 
 
-def _overloaded(short: SizeCheck, pool: Pool, replicas: int, data: Data, simulate: bool) -> SizeCheck:
+def _overloaded(short: SizeCheck, pool: Pool, replicas: int, simulate: bool) -> SizeCheck:
     """A deployment beyond its capacity, with what limits it, and its latencies under the demand where its queue does not grow."""
     question, short = short.question, replace(short, binding=pool.capacity.binding)
-    best = search(question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0), data).best
+    best = search(question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0)).best
     if best is None:
         return short
     stable = best.pool.capacity.amount * replicas
     if best.pool.count > replicas:
         return replace(short, stable=stable)
-    size = Answer((with_count(best.pool, replicas, question, data),))
+    size = Answer((with_count(best.pool, replicas, question),))
     over = simulated(size, question) if simulate else size
     if over.run is not None and not over.run.stable:
         return replace(short, stable=stable)
@@ -179,34 +176,30 @@ def _used(pool: Pool, replicas: int, question: Question) -> float | None:
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
 
 
-def _of_pools(question: Question, data: Data, simulated: bool, confidence: float) -> SizeCheck:
-    found = answer(question, data, simulated=simulated)
+def _of_pools(question: Question, simulated: bool, confidence: float) -> SizeCheck:
+    found = answer(question, simulated=simulated)
     best, rate = found.answer, question.target.requests_per_s
     if best is None:
         lacking = _lacking(found)
         if lacking is not None:
             return SizeCheck(question, False, lacking.detail, lacking.reason)
-        needed = _free(question, data, simulated)
+        needed = _free(question, simulated)
         short = SizeCheck(question, False, None, "capacity", needed=needed)
-        return short if needed is None else _short_pools(short, needed, data, simulated, confidence)
+        return short if needed is None else _short_pools(short, needed, simulated, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
     held = SizeCheck(
         found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified
     )
-    return replace(held, odds=_said(best, question, data, confidence))
+    return replace(held, odds=_said(best, question, confidence))
 
 
-def _said(
-    size: Answer, question: Question, data: Data, confidence: float, sure: Answer | None = None
-) -> ConfidentSize | None:
+def _said(size: Answer, question: Question, confidence: float, sure: Answer | None = None) -> ConfidentSize:
     """What published runs say of a size; of separate pools, why they say nothing."""
-    if data.runs is None:
-        return None
-    said = SizeAtOdds(size, question.with_(confidence=Confidence(confidence, data.runs)), sure)
-    return odds_of([said], data.runs)[0]
+    said = SizeAtOdds(size, question.with_(confidence=confidence), sure)
+    return odds_of([said])[0]
 
 
-def _short_pools(short: SizeCheck, needed: Answer, data: Data, simulate: bool, confidence: float) -> SizeCheck:
+def _short_pools(short: SizeCheck, needed: Answer, simulate: bool, confidence: float) -> SizeCheck:
     """Pools with too few replicas: the most that they serve within the limits, and their latencies under the demand.
 
     Where their queue grows without end there are no latencies, and `stable` is the most that they serve at any latency.
@@ -216,40 +209,38 @@ def _short_pools(short: SizeCheck, needed: Answer, data: Data, simulate: bool, c
     assert asked is not None and rate is not None
     gpus = sum((n or 1) * pool.replica.layout.gpus for n, pool in zip(asked.given, needed.pools, strict=True))
     at_most = question.with_(requests_per_s=None, headroom=0.0, gpu_budget=gpus)
-    best = answer(at_most, data, simulated=simulate).answer
+    best = answer(at_most, simulated=simulate).answer
     if best is not None:
         most = best.most_requests_per_s
         used, binding = rate / most, best.tightest.ended_by
         short = replace(short, most_requests_per_s=most, utilisation=used, binding=binding)
-    short = replace(short, odds=_said(best or needed, question, data, confidence))
+    short = replace(short, odds=_said(best or needed, question, confidence))
     unlimited = question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0)
-    pair = answer(unlimited, data, simulated=False).answer
+    pair = answer(unlimited, simulated=False).answer
     over = simulated(pair, question) if pair is not None and simulate else pair
     if over is not None and (over.run is None or over.run.stable):
         return replace(short, answer=over)
-    stable = answer(unlimited.with_(requests_per_s=None, gpu_budget=gpus), data, simulated=False).answer
+    stable = answer(unlimited.with_(requests_per_s=None, gpu_budget=gpus), simulated=False).answer
     return short if stable is None else replace(short, stable=stable.most_requests_per_s)
 
 
-def _free(question: Question, data: Data, simulated: bool) -> Answer | None:
+def _free(question: Question, simulated: bool) -> Answer | None:
     """The same layouts of both pools with the replicas that the demand needs."""
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (
         side._replace(pool=side.pool.model_copy(update={"replicas": None})) for side in (pools.prefill, pools.decode)
     )
-    return answer(
-        question.with_(pools=pools._replace(prefill=prefill, decode=decode)), data, simulated=simulated
-    ).answer
+    return answer(question.with_(pools=pools._replace(prefill=prefill, decode=decode)), simulated=simulated).answer
 
 
-def below_share(held: SizeCheck, share: float, data: Data) -> Answer | None:
+def below_share(held: SizeCheck, share: float) -> Answer | None:
     """Pools with the layouts of a checked deployment whose demand takes at most `share` of what they serve; None if none are known."""
     rate = held.question.target.requests_per_s
     if rate is None or held.needed is None:
         return None
     grown = held.question.with_(requests_per_s=rate / share)
-    sized = _free(grown, data, simulated=held.verified is not None)
+    sized = _free(grown, simulated=held.verified is not None)
     return sized if sized is not None and rate <= share * sized.most_requests_per_s else None
 
 

@@ -11,16 +11,15 @@ from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
 from sizing.answers.sure_size import surer_outcome
-from sizing.question.question import Question, load_data
-from sizing.specs.data import Data
-from sizing.specs.workload import Aim
+from sizing.catalog import shelf
+from sizing.question.question import Question
+from sizing.specs.workload import Aim, Defaults
 
 MOST_CONFIRMED = 10  # candidates to simulate: as many as fit on a screen
 
 
 def compare(
     question: Question,
-    data: Data | None = None,
     *,
     sort: Aim | None = None,
     simulated: bool = True,
@@ -40,11 +39,11 @@ def compare(
     >>> [(outcome.question.space.gpu_types[0].id, outcome.best.gpus) for outcome in found]
     [('h100-sxm', 8), ('h200-sxm', 8)]
     """
-    data, by = data or load_data(), sort or question.rules.objective
+    by = sort or question.rules.objective
     candidates = candidates_of(question)
-    found = [_closed(candidate, data) for candidate in candidates]
+    found = [_closed(candidate) for candidate in candidates]
     if question.rules.gpu_budget is None:
-        found = _sensible(found, data.defaults.most_gpus_compared)
+        found = _sensible(found, shelf.only(Defaults).most_gpus_compared)
     done = 0
     while simulated:
         best = _best(found, by)
@@ -52,22 +51,22 @@ def compare(
         if not left:
             break
         left.sort(key=lambda number: -found[number].answers[0].gpus)  # large answers take longest: they start first
-        work = partial(answer, data=data, simulated=True, finds_sure=False)
+        work = partial(answer, simulated=True, finds_sure=False)
         for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
             found[number], done = outcome, done + 1
             if progress is not None:
                 progress(done, max(done, len(best)))
-    _find_sure(candidates, found, _best(found, by), data, each)
+    _find_sure(candidates, found, _best(found, by), each)
     first, *others = shown = _best(found, by)
     for number in shown:
-        found[number] = _with_less(found[number], data)
+        found[number] = _with_less(found[number])
     surer = surer_outcome(found[first], [found[number] for number in others], by)
-    usual, fp8 = at_usual_limits(found[first], question, data), in_fp8(found[first], candidates[first], data)
+    usual, fp8 = at_usual_limits(found[first], question), in_fp8(found[first], candidates[first])
     found[first] = replace(found[first], cheaper_when_sure=surer, usual=usual, in_fp8=fp8)
     return sorted(found, key=lambda outcome: place(outcome.answer, by))
 
 
-def most_served(question: Question, data: Data | None = None, *, simulated: bool = True) -> Outcome:
+def most_served(question: Question, *, simulated: bool = True) -> Outcome:
     """The most that the GPUs of a question without a demand serve as one pool: the demand to compare for where they are replaced.
 
     >>> from sizing import ask
@@ -75,14 +74,14 @@ def most_served(question: Question, data: Data | None = None, *, simulated: bool
     >>> now.best.gpus, round(now.best.requests_per_s)
     (4, 21)
     """
-    return answer(question.with_(pools=None), data or load_data(), simulated=simulated)
+    return answer(question.with_(pools=None), simulated=simulated)
 
 
 def _best(outcomes: list[Outcome], by: Aim) -> list[int]:
     return sorted(range(len(outcomes)), key=lambda number: place(outcomes[number].answer, by))[:MOST_CONFIRMED]
 
 
-def _with_less(outcome: Outcome, data: Data) -> Outcome:
+def _with_less(outcome: Outcome) -> Outcome:
     """The outcome with the cheapest pipeline layout that fills nodes and costs less than its answer, sized for the same odds.
 
     Layouts within the question's reach are left out: the search that found the answer tried them.
@@ -91,8 +90,8 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     if best is None or best.separate:
         return outcome
     if has_odds(outcome):
-        asked = evenly(asked, data)
-    wide = with_cheaper(outcome, asked, data)
+        asked = evenly(asked)
+    wide = with_cheaper(outcome, asked)
     layouts = ((each, each.pool.replica.layout) for each in wide.answers[1:] if each.gpus < best.gpus)
     less = [each for each, layout in layouts if layout.pp > 1 and RULES.fills_nodes(layout.gpus)]
     return replace(wide, answers=(best, *less[:1]))
@@ -129,20 +128,18 @@ def candidates_of(question: Question) -> list[Question]:
     return found
 
 
-def _closed(question: Question, data: Data) -> Outcome:
-    outcome = answer(question, data, simulated=False)
+def _closed(question: Question) -> Outcome:
+    outcome = answer(question, simulated=False)
     return outcome if outcome.answer is None else replace(outcome, answers=outcome.answers[:1])
 
 
-def _find_sure(
-    candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], data: Data, each: Each
-) -> None:
+def _find_sure(candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], each: Each) -> None:
     """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
     simulated = [number for number, outcome in enumerate(outcomes) if outcome.tries and outcome.answer is not None]
     ways: tuple[tuple[Each, bool], ...] = ((each, True), (map, False))
     for way, by_simulation in ways:
         numbers = [number for number in simulated if (number in best) == by_simulation]
-        work = partial(surely_answered, data=data, simulated=by_simulation)
+        work = partial(surely_answered, simulated=by_simulation)
         tasks = [(candidates[number], outcomes[number]) for number in numbers]
         for number, outcome in zip(numbers, way(work, tasks), strict=True):
             outcomes[number] = replace(outcome, answers=outcome.answers[:1])

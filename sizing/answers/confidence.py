@@ -34,7 +34,6 @@ from sizing.specs.bands import (
     Band,
     BandMetric,
     Bands,
-    Confidence,
     ConfidentSize,
     PublishedRuns,
     SimilarRuns,
@@ -42,7 +41,6 @@ from sizing.specs.bands import (
     find,
     of_runs,
 )
-from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import LATENCIES, Target
 
@@ -98,7 +96,7 @@ class SizeAtOdds(NamedTuple):
     def confidence(self) -> float:
         """The share of published runs that must keep the limits."""
         asked = self.question.target.confidence
-        return USUAL if asked is None else asked.share
+        return USUAL if asked is None else asked
 
     @property
     def is_sure(self) -> bool:
@@ -113,18 +111,18 @@ class SizeAtOdds(NamedTuple):
         return self.confidence if self.is_sure else EVEN if self.even else 0.0
 
 
-def odds_of(said: Sequence[SizeAtOdds], runs: PublishedRuns | None) -> list[ConfidentSize]:
+def odds_of(said: Sequence[SizeAtOdds]) -> list[ConfidentSize]:
     """What published runs say of sizes: the sure GPUs, and the `chance` that the GPUs of each keep demand and limits."""
     known = {
         number: (each.answer.pool.timed, each.question)
         for number, each in enumerate(said)
         if each.question.target.amount is not None and not each.answer.separate
     }
-    found = dict(zip(known, margins(list(known.values()), runs), strict=True))
-    return [_size_said(each, found.get(number), runs) for number, each in enumerate(said)]
+    found = dict(zip(known, margins(list(known.values())), strict=True))
+    return [_size_said(each, found.get(number)) for number, each in enumerate(said)]
 
 
-def _size_said(said: SizeAtOdds, margins: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
+def _size_said(said: SizeAtOdds, margins: Margins | str | None) -> ConfidentSize:
     question, confidence = said.question, said.confidence
     margins = "no demand to size for" if question.target.amount is None else margins or NONE_SEPARATE
     if isinstance(margins, str) or question.target.amount is None:
@@ -135,7 +133,7 @@ def _size_said(said: SizeAtOdds, margins: Margins | str | None, runs: PublishedR
         kept = kept | (margins.of_runs <= margin) if said.is_sure else kept & (margins.of_runs < margin)
     chance, why = float(margins.share[kept].max(initial=0.0)), None
     if said.answer.run is not None:  # a size that was simulated for a confidence has it
-        slow = np.diff(margins.share, prepend=0.0)[kept & ~_kept_as_simulated(said, margins, runs)].sum()
+        slow = np.diff(margins.share, prepend=0.0)[kept & ~_kept_as_simulated(said, margins)].sum()
         chance = max(chance - float(slow), min(chance, said.simulated_confidence)) if slow else chance
     if said.sure_answer is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
@@ -145,19 +143,19 @@ def _size_said(said: SizeAtOdds, margins: Margins | str | None, runs: PublishedR
     return known._replace(by=TIMES[margins.by[place]], times=float(margins.times[place]))
 
 
-def odds_of_rate(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
+def odds_of_rate(outcome: Outcome) -> ConfidentSize:
     """What published runs say of the rate that the given GPUs of an answer serve, and the loads that they serve with the confidence.
 
     The number of users has a margin of its own: answers that are slower than predicted make users ask less.
     """
     best, plain, asked = outcome.answers[0], outcome.question, outcome.question.target.confidence
-    confidence, question = USUAL if asked is None else asked.share, plain.with_(requests_per_s=best.requests_per_s)
-    found = NONE_SEPARATE if best.separate else margins([(best.pool.timed, question)], runs)[0]
+    confidence, question = USUAL if asked is None else asked, plain.with_(requests_per_s=best.requests_per_s)
+    found = NONE_SEPARATE if best.separate else margins([(best.pool.timed, question)])[0]
     if isinstance(found, str):
         return ConfidentSize(None, confidence, 0, None, found)
     pool, e2e_s = best.pool, best.latency_s("e2e")["mean"]
     rate = best.requests_per_s * pool.margin  # the margin has divided the rate already
-    kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(SizeAtOdds(best, question), found, runs)
+    kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(SizeAtOdds(best, question), found)
     size = ConfidentSize(
         None, confidence, found.groups, float(found.share[kept].max(initial=0.0)), own=found.own, any_gpu=found.any_gpu
     )
@@ -166,9 +164,9 @@ def odds_of_rate(outcome: Outcome, runs: PublishedRuns | None) -> ConfidentSize:
     size = size._replace(requests_per_s_sure=rate / margin)
     if plain.target.offline or plain.service.model.pooled:
         return size
-    think_s = think_time_of(plain.origin.workload, plain.origin.defaults)
+    think_s = think_time_of(plain.origin.workload)
     of_people = plain.with_(population=1.0, think_time_s=think_s)
-    (by_users,) = margins([(pool.timed, of_people)], runs)
+    (by_users,) = margins([(pool.timed, of_people)])
     most = rate * (e2e_s + think_s)
     users = None if isinstance(by_users, str) else by_users.of(confidence)
     return size if users is None or math.isinf(users) else size._replace(users_sure=math.floor(most / users))
@@ -182,7 +180,7 @@ def asked_of(question: Question) -> str:
 _KNOWN: WeakKeyDictionary[Timed, dict[tuple[Target, PublishedRuns | None], Margins | str]] = WeakKeyDictionary()
 
 
-def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None) -> list[Margins | str]:
+def margins(asked: Sequence[tuple[Timed, Question]]) -> list[Margins | str]:
     """For each layout and its question the margins of published runs, or why they are unknown.
 
     Layouts whose questions differ only in the amount of the demand are evaluated in one batch, each once: its margins are kept
@@ -190,10 +188,11 @@ def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None)
     """
     known = [_KNOWN.setdefault(load, {}) for load, _ in asked]
     alike: dict[Target, list[tuple[Timed, SimilarRuns]]] = {}
+    runs = shelf.only(PublishedRuns)
     keys = [(question.target.unsized, runs) for _, question in asked]
     for of, key, (load, question) in zip(known, keys, asked, strict=True):
         if key not in of:
-            of_class = _similar_runs(load, question, runs)
+            of_class = _similar_runs(load, question)
             of[key] = of_class if isinstance(of_class, str) else ""
             if not isinstance(of_class, str):
                 alike.setdefault(key[0], []).append((load, of_class))
@@ -236,7 +235,7 @@ def _margins(runs: SimilarRuns, target: Target, served: Array, points: Points | 
     return Margins(runs.groups, *ordered, own=runs.own, any_gpu=runs.any_gpu)
 
 
-def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
+def likely(answer: Answer, question: Question) -> tuple[Band, ...]:
     """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
 
     Each run's errors are taken at the demand, or without one at the rate that the answer serves: a slower run has more requests
@@ -246,9 +245,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
     if question.target.amount is None and not question.target.offline:
         question = question.with_(requests_per_s=answer.requests_per_s)
     target = question.target
-    found = (
-        NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.timed, question, runs)
-    )
+    found = NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.timed, question)
     if isinstance(found, str) or found.own:
         return ()
     ((served, points),) = loads_of([answer.pool.timed], target.unsized)
@@ -286,7 +283,7 @@ def _of_latencies(
     return factors
 
 
-def _kept_as_simulated(said: SizeAtOdds, margins: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
+def _kept_as_simulated(said: SizeAtOdds, margins: Margins) -> NDArray[np.bool_]:
     """Whether each run, in the order of its margin, keeps the limits: its factor times the simulated latency.
 
     All runs keep them if the answer was not simulated.
@@ -294,7 +291,7 @@ def _kept_as_simulated(said: SizeAtOdds, margins: Margins, runs: PublishedRuns |
     """
     kept = np.ones(margins.of_runs.size, dtype=bool)
     answer, target = said.answer, said.question.target
-    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.timed, said.question, runs)
+    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.timed, said.question)
     if isinstance(found, str) or target.offline or not target.limits.stated:
         return kept
     ((served, points),) = loads_of([answer.pool.timed], target.unsized)
@@ -329,14 +326,14 @@ def _loads_of_runs(pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[A
     return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
 
 
-def _similar_runs(timed: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:
+def _similar_runs(timed: Timed, question: Question) -> SimilarRuns | str:
     """The published runs similar to a layout, or why there are none."""
     if question.service.model.pooled:
         return "no published runs of models that do not generate"
     if question.service.extras != NOTHING:
         return "no published runs with these optimisations"
     situation = question.service.situation(timed.replica.gpu_type.gpu)
-    found = None if runs is None else runs.like(situation, question.target.decisive)
+    found = shelf.only(PublishedRuns).like(situation, question.target.decisive)
     return found or (OWN_RUNS if situation.own else NONE_SIMILAR)
 
 
@@ -344,22 +341,21 @@ def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | str]:
     """For each layout the margin for the confidence asked for, 1 without one; or why it is unknown or none is large enough."""
     asked = [question.target.confidence for _, question in layouts]
     cautious = [layout for layout, of in zip(layouts, asked, strict=True) if of is not None]
-    runs = next((of.runs for of in asked if of is not None), None)
-    found = iter(margins(cautious, runs))
+    found = iter(margins(cautious))
     return [
         1.0 if of is None else _margin(of, question, next(found))
         for of, (_, question) in zip(asked, layouts, strict=True)
     ]
 
 
-def _margin(confidence: Confidence, question: Question, margins: Margins | str) -> float | str:
+def _margin(confidence: float, question: Question, margins: Margins | str) -> float | str:
     if isinstance(margins, str):
         return f"not known: {margins}"
-    margin = margins.of(confidence.share)
+    margin = margins.of(confidence)
     if math.isfinite(margin):
         return margin
     runs = f"{of_runs(margins.own, any_gpu=margins.any_gpu)} ({margins.groups}{'' if margins.own else ' groups'})"
-    return f"no load keeps {asked_of(question)} in {confidence.share:.0%} of {runs}"
+    return f"no load keeps {asked_of(question)} in {confidence:.0%} of {runs}"
 
 
 def has_odds(outcome: Outcome) -> bool:
@@ -368,7 +364,6 @@ def has_odds(outcome: Outcome) -> bool:
     return target.confidence is None and target.amount is not None and said is not None and said.chance is not None
 
 
-def evenly(question: Question, data: Data) -> Question:
+def evenly(question: Question) -> Question:
     """The question with a confidence of 50 %."""
-    assert data.runs is not None
-    return question.with_(confidence=Confidence(EVEN, data.runs))
+    return question.with_(confidence=EVEN)

@@ -20,8 +20,7 @@ from sizing.answers.curve_lines import CurveLine, Grid, Pair, with_points
 from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, sample_at, sample_of
 from sizing.answers.search import evaluate
 from sizing.answers.verify import verify
-from sizing.question.question import Question, load_data
-from sizing.specs.data import Data
+from sizing.question.question import Question
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits, Metric
 
@@ -97,7 +96,6 @@ def _excess(point: CurvePoint, limits: Limits) -> tuple[Metric, float]:
 def curve(
     question: Question,
     grid: Grid | None = None,
-    data: Data | None = None,
     *,
     measured: Sequence[CurveLine] = (),
     demanded: Question | None = None,
@@ -117,19 +115,19 @@ def curve(
     >>> len(drawn.lines), len(drawn.points)
     (1, 3)
     """
-    data, grid = data or load_data(), grid or curve_lines.default_grid(question)
+    grid = grid or curve_lines.default_grid(question)
     sized = None
     if demanded is not None:
         curve_lines.check_demanded(grid.arrivals, pooled=demanded.space.pools is not None)
         from sizing.answers.estimate import answer  # loaded where a demand is drawn
 
-        sized = answer(demanded, data, simulated=grid.simulated)
+        sized = answer(demanded, simulated=grid.simulated)
     question = question.with_(requests_per_s=None, concurrency=None, population=None)
-    found = list(curve_lines.lines(question, grid, data))
+    found = list(curve_lines.lines(question, grid))
     if question.space.pools is not None:
         from sizing.answers import pool_lines
 
-        found += pool_lines.lines(question, grid, data)
+        found += pool_lines.lines(question, grid)
     best = None if sized is None else sized.answer
     if best is not None and not any(curve_lines.is_of(line, best) for line in found):
         found.append(curve_lines.line_of_load(best.pool.timed, question))
@@ -218,7 +216,7 @@ class HeaviestJob(NamedTuple):
 
     def run(self) -> LoadSample | None:
         """Simulate the load, and lighter ones until one keeps the limits; None where none does."""
-        found = verify(Outcome(self.question, (self.size,), ()), load_data(), seed=self.seed).confirmed
+        found = verify(Outcome(self.question, (self.size,), ()), seed=self.seed).confirmed
         if found is None or found.run is None:
             return None
         return sample_of(found.run, found.in_flight)._replace(heaviest=True)

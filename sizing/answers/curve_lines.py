@@ -35,8 +35,7 @@ from sizing.replica.capacity import highest_stable, point_at_rate, points_of
 from sizing.replica.replica import Refusal, cache_format, candidates
 from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing, requests_per_s
-from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
-from sizing.specs.data import Data
+from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, find, region
 from sizing.specs.errors import InputError, listed, not_known, not_whole, raise_any
 from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
@@ -149,23 +148,23 @@ def check_demanded(arrivals: Arrivals, *, pooled: bool, field: str = "demanded")
         raise InputError("arrives at random, and a closed loop does not", field=field, allowed="without --closed-loop")
 
 
-def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
+def lines(question: Question, grid: Grid) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; `reason` says why one cannot be drawn."""
-    timing = Timing(data)
+    timing = Timing()
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
             for tp, pp in product(*grid.layouts):
                 serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                found = candidates(question.with_(serving=serving).service, gpu_type, precision, data)
+                found = candidates(question.with_(serving=serving).service, gpu_type, precision)
                 yield from (_line(entry, question) for entry in timed(found, timing))
 
 
-def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
+def line_of(answer: Answer, question: Question) -> CurveLine | None:
     """The line of an answer's layout, without points; None where the layout does not fit `question`."""
     replica = answer.pool.replica
     sizes = Layouts((replica.layout.tp,), (replica.layout.pp,))
     alone = question.with_(gpu_types=(replica.gpu_type,), precisions=(replica.precision,))
-    found = lines(alone, Grid(sizes, (1,)), data)
+    found = lines(alone, Grid(sizes, (1,)))
     return next((line for line in found if line.parts and line.layout == replica.layout), None)
 
 
@@ -198,7 +197,7 @@ def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> Curv
     sample = _of_replica(answer, question.service.osl)._replace(decoding=None)
     if answer.run is not None:
         sample = sample_of(answer.run, sample.in_flight)._replace(requests_per_s=sample.requests_per_s)
-    known = {band.metric: band for band in likely(answer, question, shelf.only(PublishedRuns))}
+    known = {band.metric: band for band in likely(answer, question)}
     found = _point(line, sample, question, "poisson", known or None)
     return found._replace(bands={name: band for name, band in found.bands.items() if name != "requests_per_s"})
 
@@ -443,5 +442,5 @@ def _by_runs(timed: Timed, question: Question) -> Known:
     """The ranges of one replica under a demand, by published runs like it; empty without any."""
     most = highest_stable(timed)
     (at,) = points_of([timed], [question.target], [most], [1])
-    known = likely(Answer((Pool(timed, 1, most, at),)), question, shelf.only(PublishedRuns))
+    known = likely(Answer((Pool(timed, 1, most, at),)), question)
     return {band.metric: band for band in known}

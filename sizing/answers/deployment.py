@@ -13,11 +13,10 @@ from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse, over_gib
 from sizing.model.precision import PrecisionPlan
 from sizing.question.ask import ask_layout, layout_of
-from sizing.question.question import PoolSpace, Question, load_data, with_longest
+from sizing.question.question import PoolSpace, Question, with_longest
 from sizing.replica import replica as replicas
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
-from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from sizing.catalog.imports.run import RunSettings
 
 
-def memory(question: Question, data: Data | None = None) -> MemoryUse:
+def memory(question: Question) -> MemoryUse:
     """The memory use of one GPU in the question's layout, on its first GPU type, and the longest sequence that fits.
 
     Raises InputError for a layout that the engine or the hardware refuses.
@@ -39,23 +38,23 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
     >>> held.max_model_len_that_fits
     131072
     """
-    found = deployment(question, data or load_data())
+    found = deployment(question)
     if found.refused is not None:
         raise InputError(f"{found.layout} is refused: {found.refused}", allowed="another layout")
     return found.memory._replace(max_model_len_that_fits=longest(found))
 
 
-def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
+def deployment(question: Question, pool: PoolSpace | None = None) -> Resolved:
     """The question's layout on its first GPU type; with `pool`, the layout of that pool."""
     serving = question.service.serving if pool is None else pool.serving(question.service.serving)
     gpu_types = question.space.gpu_types if pool is None else pool.gpu_types
     precision = question.space.precisions[0]
-    return resolve(question, gpu_types[0], layout_of(serving), precision, data, notes=question.origin.notes)
+    return resolve(question, gpu_types[0], layout_of(serving), precision, notes=question.origin.notes)
 
 
-def running(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
+def running(question: Question, pool: PoolSpace | None = None) -> Resolved:
     """The deployment as it runs; where no number of sequences is stated, the engine's own at start-up."""
-    found = deployment(question, data, pool)
+    found = deployment(question, pool)
     return found._replace(replica=started(found.replica))
 
 
@@ -65,7 +64,6 @@ class Resolved(NamedTuple):
     question: Question
     replica: Replica
     refusals: tuple[tuple[str, str], ...]
-    data: Data
     notes: tuple[str, ...] = ()
 
     @property
@@ -100,7 +98,7 @@ class Resolved(NamedTuple):
 
     def kernels(self) -> Kernels:
         """The timing constants of the replica."""
-        return Kernels.of(self.replica, self.data)
+        return Kernels.of(self.replica)
 
 
 def resolve(
@@ -108,13 +106,12 @@ def resolve(
     gpu_type: GpuType,
     layout: Layout,
     precision_name: str | None,
-    data: Data,
     *,
     notes: tuple[str, ...] = (),
 ) -> Resolved:
     """Resolve one layout. Refusals by hardware or engine are returned, not raised: the memory use is still of interest."""
-    replica, refused = replicas.unchecked(question.service, gpu_type, layout, precision_name, data)
-    return Resolved(question.with_(extras=replica.service.extras), replica, refused, data, notes)
+    replica, refused = replicas.unchecked(question.service, gpu_type, layout, precision_name)
+    return Resolved(question.with_(extras=replica.service.extras), replica, refused, notes)
 
 
 def longest(resolved: Resolved) -> int:
@@ -123,9 +120,7 @@ def longest(resolved: Resolved) -> int:
 
     def holds(tokens: int) -> bool:
         question = with_longest(resolved.question, tokens)
-        return resolve(
-            question, resolved.gpu_type, resolved.layout, resolved.replica.precision, resolved.data
-        ).memory.fits
+        return resolve(question, resolved.gpu_type, resolved.layout, resolved.replica.precision).memory.fits
 
     return most if holds(most) else replicas.smallest(lambda tokens: not holds(tokens), 0, most) - 1
 

@@ -6,7 +6,6 @@ Every suggested change is found by a new search with that one change.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from sizing.answers import advice
@@ -23,17 +22,19 @@ from sizing.answers.answer import (
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import search, spans_nodes
 from sizing.answers.sure_size import Searched, Steps, others_at_even_odds, simulated_outcome, with_odds, with_sure
+from sizing.catalog import shelf
 from sizing.catalog.models import load_model, stored_in
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.model.precision import narrower
-from sizing.question.question import Question, SeparatePools, load_data, service_of
-from sizing.specs.data import Data
+from sizing.question.question import Question, SeparatePools, service_of
+from sizing.specs.data import Formats
+from sizing.specs.workload import Defaults
 
 FP8 = "fp8"
 
 
-def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
+def estimate(question: Question, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
 
     With `relaxed`, a looser limit that saves GPUs is searched for. The other layouts also have at least even odds, where
@@ -45,42 +46,43 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     >>> outcome.best.gpus, outcome.verified
     (8, True)
     """
-    data = data or load_data()
     whole = question.with_(pools=None)
-    outcome = answer(whole, data, simulated=simulated)
+    outcome = answer(whole, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
     if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
-        asked = replace(outcome, question=evenly(outcome.question, data))
-    relaxation = advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None
-    closed, predicted = partial(_closed_form, data=data), outcome.predicted
+        asked = replace(outcome, question=evenly(outcome.question))
+    relaxation = advice.relaxation(asked, simulated=simulated) if feasible and relaxed else None
+    predicted = outcome.predicted
     if question.target.confidence is not None:
-        predicted = _predicted(outcome, whole, data, simulated)
+        predicted = _predicted(outcome, whole, simulated)
     one = replace(
-        others_at_even_odds(with_cheaper(outcome, asked.question, data), data),
+        others_at_even_odds(with_cheaper(outcome, asked.question)),
         relaxation=relaxation,
-        idle=advice.nearly_idle(outcome.answer, whole, closed) if outcome.answer is not None and relaxed else None,
-        usual=at_usual_limits(outcome, whole, data) if relaxed else None,
-        in_fp8=in_fp8(outcome, whole, data) if relaxed else None,
-        beyond=advice.beyond(asked, data) if feasible and relaxed and relaxation is None else None,
-        suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
+        idle=advice.nearly_idle(outcome.answer, whole, _closed_form)
+        if outcome.answer is not None and relaxed
+        else None,
+        usual=at_usual_limits(outcome, whole) if relaxed else None,
+        in_fp8=in_fp8(outcome, whole) if relaxed else None,
+        beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
+        suggestions=() if feasible else suggestions(outcome, simulated=simulated),
         predicted=predicted,
     )
-    pools = _separate(question, outcome, data, simulated)
+    pools = _separate(question, outcome, simulated)
     return one if pools is None else replace(pools, one_pool=one)
 
 
-def _closed_form(question: Question, data: Data) -> Answer | None:
+def _closed_form(question: Question) -> Answer | None:
     """The answer by the closed form, with even odds."""
-    return answer(question, data, simulated=False, finds_sure=False).answer
+    return answer(question, simulated=False, finds_sure=False).answer
 
 
-def at_usual_limits(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
+def at_usual_limits(outcome: Outcome, question: Question) -> OtherAnswer | None:
     """The answer at usual limits, where an outcome has one without; it is of any GPU type and precision of `question`."""
     of_any: Any = {"gpu_types": question.space.gpu_types, "precisions": question.space.precisions}
-    return advice.usual(outcome, lambda asked: _closed_form(asked.with_(**of_any), data))
+    return advice.usual(outcome, lambda asked: _closed_form(asked.with_(**of_any)))
 
 
-def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | None:
+def in_fp8(outcome: Outcome, question: Question) -> OtherAnswer | None:
     """The answer with FP8 weights on the GPU type of an outcome's answer, where it takes fewer GPUs and such a checkpoint is published.
 
     None where the question states a precision, and where weights have 8 bits or fewer.
@@ -88,7 +90,7 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
     best = outcome.answer
     if best is None or best.separate or best.gpus == 1 or question.origin.workload.precision is not None:
         return None
-    if question.target.amount is None or FP8 not in narrower(best.pool.replica.plan.weight_bits, data.formats):
+    if question.target.amount is None or FP8 not in narrower(best.pool.replica.plan.weight_bits, shelf.only(Formats)):
         return None
     if (checkpoint := stored_in((FP8, f"{FP8}_block"), question.service.model.name)) is None:
         return None
@@ -96,11 +98,11 @@ def in_fp8(outcome: Outcome, question: Question, data: Data) -> OtherAnswer | No
     engine = (service.engine, service.engine_version)
     model = service_of(question.origin.workload, stored.spec, engine, service.extras).model
     types = (best.pool.replica.gpu_type,)
-    found = _closed_form(question.with_(model=model, gpu_types=types, precisions=(stored.precision,)), data)
+    found = _closed_form(question.with_(model=model, gpu_types=types, precisions=(stored.precision,)))
     return OtherAnswer(f"-m {checkpoint}", found) if found is not None and found.gpus < best.gpus else None
 
 
-def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
+def with_cheaper(outcome: Outcome, question: Question) -> Outcome:
     """Add all layouts on the answer's GPU type that cost less than the answer; `cheaper_when_sure` stays within the question's reach.
 
     These are what a smaller GPU budget would take. The added layouts are sized by the closed form, and so is the answer's own
@@ -113,7 +115,7 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     own, rest = best.pool.replica, outcome.answers[1:]
     known = {layout_key(each.pool.replica) for each in rest} | {*map(layout_key, outcome.refusals)}
     wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts="all")
-    others = search(wide, data, known=known).answers
+    others = search(wide, known=known).answers
     closed = next((each for each in others if layout_key(each.pool.replica) == layout_key(own)), best)
     most = min(spent(best, objective), spent(closed, objective))
     less = [each for each in others if each is not closed and spent(each, objective) < most]
@@ -121,15 +123,15 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     return replace(outcome, answers=(best, *ranked))
 
 
-def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:
+def _separate(question: Question, whole: Outcome, simulated: bool) -> Outcome | None:
     """The outcome of separate pools, where they are asked for or need far fewer GPUs."""
     if question.space.pools is not None:
-        return answer(question, data, simulated=simulated)
+        return answer(question, simulated=simulated)
     one = whole.as_predicted
     if one is None or whole.answer is None or not _may_gain(one, question):
         return None
     pools = SeparatePools.of_any(question.space.gpu_types)
-    found = answer(question.with_(pools=pools), data, simulated=simulated)
+    found = answer(question.with_(pools=pools), simulated=simulated)
     most = advice.RULES.separate_pools * one.gpus
     return found if found.answer is not None and found.answer.gpus <= most else None
 
@@ -147,32 +149,32 @@ def _may_gain(answer: Answer, question: Question) -> bool:
 
 
 def answer(
-    question: Question, data: Data, *, simulated: bool = True, order: Order = preference, finds_sure: bool = True
+    question: Question, *, simulated: bool = True, order: Order = preference, finds_sure: bool = True
 ) -> Outcome:
     """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
 
     Where the question asks for separate pools, the answers have them. Only with `finds_sure` are sure sizes found.
     """
-    return with_odds([question], Steps.of(data, simulated=simulated, order=order), finds_sure=finds_sure)[0]
+    return with_odds([question], Steps.of(simulated=simulated, order=order), finds_sure=finds_sure)[0]
 
 
-def surely_answered(found: tuple[Question, Outcome], data: Data, *, simulated: bool = True) -> Outcome:
+def surely_answered(found: tuple[Question, Outcome], *, simulated: bool = True) -> Outcome:
     """Add the sure size to an outcome of `answer(..., finds_sure=False)`.
 
     With `simulated`, the sure size is simulated; otherwise it follows from the capacities of the outcome, which its own
     simulation corrected.
     """
-    (question, outcome), steps = found, Steps.of(data, simulated=simulated)
-    (searched,) = steps.search([evenly(question, data) if outcome.even else question]) if simulated else (outcome,)
+    (question, outcome), steps = found, Steps.of(simulated=simulated)
+    (searched,) = steps.search([evenly(question) if outcome.even else question]) if simulated else (outcome,)
     return with_sure([Searched(searched, outcome)], steps)[0]
 
 
-def by_prediction(question: Question, data: Data) -> Outcome:
+def by_prediction(question: Question) -> Outcome:
     """The answers by prediction alone; published runs change them only where the question asks for a confidence."""
-    return Steps.of(data, simulated=False).answered([question])[0].outcome
+    return Steps.of(simulated=False).answered([question])[0].outcome
 
 
-def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+def suggestions(outcome: Outcome, *, simulated: bool) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, by few simulations and with at least even odds.
 
     Among layouts of equal size and cost, sure sizes by the closed form decide, as they do in the answer to the changed question.
@@ -184,22 +186,22 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
 
         def confirm(found: Outcome, order: Order, shows: bool) -> Outcome:
             if simulated and shows and lifted:
-                return simulated_outcome(found, data, order=order, shows=False)
-            return advice.confirmed_soon(found, data, simulated and shows)
+                return simulated_outcome(found, order=order, shows=False)
+            return advice.confirmed_soon(found, simulated and shows)
 
-        steps = Steps(data, lambda asked: [search(each, data) for each in asked], confirm)
+        steps = Steps(lambda asked: [search(each) for each in asked], confirm)
         return with_odds([changed], steps)[0].answer
 
     asked = {each.id for each in outcome.question.space.gpu_types}
-    known = map(load_gpu, (id_ for id_ in data.defaults.gpus_compared if id_ not in asked))
+    known = map(load_gpu, (id_ for id_ in shelf.only(Defaults).gpus_compared if id_ not in asked))
     prices = outcome.question.origin.prices.of_others
     others = tuple(prices.priced(found) for found in known if prices.offers(found))
     return advice.suggestions(outcome, answered, others)
 
 
-def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
+def _predicted(cautious: Outcome, question: Question, simulated: bool) -> Answer | None:
     """The best answer without a confidence; the cautious answer is a candidate too, as it also keeps the limits."""
     plain = question.with_(confidence=None)
-    answers = (answer(plain, data, simulated=simulated, finds_sure=False).answer, cautious.answer)
+    answers = (answer(plain, simulated=simulated, finds_sure=False).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)

@@ -8,11 +8,13 @@ from itertools import islice
 from typing import get_args
 
 from sizing.answers.deployment import Resolved, resolve
+from sizing.catalog import shelf
 from sizing.model import footprint
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.precision import narrower
 from sizing.question.question import with_longest
 from sizing.replica.replica import Replica, candidates, most_sequences, smallest, sure_sequences
+from sizing.specs.data import Formats
 from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIB, GIGA
 from sizing.specs.workload import Reach
@@ -60,7 +62,7 @@ class MemoryChange(Frozen):
         stated = {name: value for name, value in given.items() if value is not None}
         question = question.with_(serving=question.service.serving.model_copy(update=stated))
         precision = self.precision or resolved.replica.precision
-        return resolve(question, resolved.gpu_type, layout, precision, resolved.data, notes=resolved.notes)
+        return resolve(question, resolved.gpu_type, layout, precision, notes=resolved.notes)
 
     def _sizes(self, now: Layout) -> list[str]:
         return [name for name in SIZES if self.layout is not None and getattr(self.layout, name) != getattr(now, name)]
@@ -268,7 +270,7 @@ def _shorter(change: MemoryChange, resolved: Sequence[Resolved], sequences: int)
 def _narrower(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the longer length that then fits."""
     narrowest = min(each.plan.weight_bits for each in resolved)
-    names = narrower(narrowest, resolved[0].data.formats)
+    names = narrower(narrowest, shelf.only(Formats))
     tried = [starting(MemoryChange(precision=name), resolved, sequences) for name in names]
     alone = next((change for change in tried if fit(change.of(resolved), sequences)), None)
     if alone is not None:
@@ -296,7 +298,7 @@ def _larger(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChan
         layouts = {
             replica.layout
             for reach in USUAL_REACHES
-            for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, first.data, reach)
+            for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, reach)
             if isinstance(replica, Replica)
         }
 

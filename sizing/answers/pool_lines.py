@@ -27,7 +27,6 @@ from sizing.question.question import Question, SeparatePools
 from sizing.replica.batching import Point
 from sizing.replica.capacity import highest_stable, points_at_rates
 from sizing.replica.curves import Array
-from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits
 
@@ -42,7 +41,7 @@ HALVINGS = 24  # bisections of the rate for a number in flight
 LOAD_CLOSE = 1e-3  # relative precision with which a rate must keep a number in flight
 
 
-def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
+def lines(question: Question, grid: Grid) -> Iterator[CurveLine]:
     """Yield lines of pools without points, for each GPU type (or the types that pools name), precision and replica ratio.
 
     Where points are simulated, the pair of layouts is one that a simulation confirms, if there is one.
@@ -51,19 +50,17 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     assert space.pools is not None
     for asked in space.pools.by_type(space.gpu_types):
         for precision in space.precisions:
-            yield from _lines(question, asked, precision, grid, data)
+            yield from _lines(question, asked, precision, grid)
 
 
-def _lines(
-    question: Question, asked: SeparatePools, precision: str | None, grid: Grid, data: Data
-) -> Iterator[CurveLine]:
+def _lines(question: Question, asked: SeparatePools, precision: str | None, grid: Grid) -> Iterator[CurveLine]:
     budget = BUDGET * max(count or 1 for count in asked.given)
     of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
-    found = pools.search(of_budget, data)
-    checked = verify(found, data, seed=grid.seed) if grid.simulated else found
+    found = pools.search(of_budget)
+    checked = verify(found, seed=grid.seed) if grid.simulated else found
     best = checked.confirmed or found.best
     if best is None:  # draw the pair with the lowest latency, even though it breaks a limit
-        anyhow = pools.search(of_budget.with_(limits=Limits()), data)
+        anyhow = pools.search(of_budget.with_(limits=Limits()))
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:

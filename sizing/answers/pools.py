@@ -29,7 +29,6 @@ from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs import demand
-from sizing.specs.data import Data
 from sizing.specs.errors import InputError, UntimedError
 from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
@@ -96,9 +95,9 @@ def fits_node(pair: Answer) -> bool:
     return prefill.id == decode.id and pair.gpus <= prefill.gpu.datasheet.node.gpus
 
 
-def with_counts(pair: Answer, counts: Sequence[int], phases: Sequence[Question], data: Data) -> Answer:
+def with_counts(pair: Answer, counts: Sequence[int], phases: Sequence[Question]) -> Answer:
     """The same layouts with other numbers of replicas and the resulting loads."""
-    pools = (with_count(*entry, data) for entry in zip(pair.pools, counts, phases, strict=True))
+    pools = (with_count(*entry) for entry in zip(pair.pools, counts, phases, strict=True))
     return replace(pair, pools=tuple(pools), run=None)
 
 
@@ -118,18 +117,18 @@ class _Paired(NamedTuple):
     unpaired: list[Refusal]
 
 
-def search(question: Question, data: Data) -> Outcome:
+def search(question: Question) -> Outcome:
     """Find pairs of layouts that meet the demand, best by the objective first.
 
     Where no pair within the question's reach does, all layouts are tried.
     """
-    found = _within_reach(question, data)
+    found = _within_reach(question)
     if found.answers or question.space.layouts == "all":
         return found
-    return replace(_within_reach(question.with_(layouts="all"), data), question=question)
+    return replace(_within_reach(question.with_(layouts="all")), question=question)
 
 
-def _within_reach(question: Question, data: Data) -> Outcome:
+def _within_reach(question: Question) -> Outcome:
     asked = question.space.pools
     assert asked is not None
     refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
@@ -137,11 +136,11 @@ def _within_reach(question: Question, data: Data) -> Outcome:
     for precision in question.space.precisions:
         prefill_question, _ = phase_questions(question, asked, None)
         of_prefill = prefill_question.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
-        (entries,) = searching.tabulated([of_prefill], data)
+        (entries,) = searching.tabulated([of_prefill])
         prefills = [entry for entry in entries if isinstance(entry, Timed)]
         refusals["prefill"] += tuple(entry for entry in entries if isinstance(entry, Refusal))
         shares = _ttft_shares(question, prefills)
-        by_share = [_paired(question, asked, share, precision, prefills, data) for share in shares]
+        by_share = [_paired(question, asked, share, precision, prefills) for share in shares]
         if by_share:  # the first share leaves the most time for decode, the last for prefill
             refusals["prefill"] += tuple(by_share[-1].refusals["prefill"])
             refusals["decode"] += tuple(by_share[0].refusals["decode"])
@@ -178,11 +177,10 @@ def _paired(
     ttft_share: Limit | None,
     precision: str | None,
     prefills: Sequence[Timed],
-    data: Data,
 ) -> _Paired:
     """Pair every prefill pool with the best decode pool of each kind (`_kinds`)."""
     prefill_question, decode_question = phase_questions(question, pools, ttft_share)
-    decoded = searching.search(decode_question.with_(gpu_types=pools.decode.gpu_types, precisions=(precision,)), data)
+    decoded = searching.search(decode_question.with_(gpu_types=pools.decode.gpu_types, precisions=(precision,)))
     prefills, refused = _best_alone(prefills, prefill_question)
     phases = prefill_question, decode_question
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
@@ -195,8 +193,8 @@ def _paired(
             found, refused = _prefills(prefill_question, prefills, decode, pools, within_node=within_node)
             unpaired += refused
             for prefill, transfer in found:
-                needed = _linked(Answer((prefill, decode), transfer), phases, data)
-                pair = _sized(needed, phases, pools, data)
+                needed = _linked(Answer((prefill, decode), transfer), phases)
+                pair = _sized(needed, phases, pools)
                 if not within_node or fits_node(pair or needed):
                     (pairs if pair is not None else short).append(pair or needed)
     turned_down["prefill"] += unpaired
@@ -256,35 +254,35 @@ def _sent(timed: Timed, decode: Pool, pools: SeparatePools, *, within_node: bool
         return timed.replica.rejected("link", "; ".join(fault.message for fault in error.faults))
 
 
-def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:
+def _linked(pair: Answer, phases: tuple[Question, Question]) -> Answer:
     """`pair` with the replicas that it needs, where the utilisation limit applies to its links too."""
     assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(phases[0].service.isl))
-    pools = (_capped(pool, linked_s, of, data) for pool, of in zip(pair.pools, phases, strict=True))
+    pools = (_capped(pool, linked_s, of) for pool, of in zip(pair.pools, phases, strict=True))
     return replace(pair, pools=tuple(pools))
 
 
-def _sized(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools, data: Data) -> Answer | None:
+def _sized(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools) -> Answer | None:
     """`pair` with the requested or needed replicas; None where request or budget allow fewer than needed."""
     if phases[0].target.requests_per_s is None:
-        return _most_within(pair, phases, pools, data)
+        return _most_within(pair, phases, pools)
     needed = [pool.count for pool in pair.pools]
     counts = [given or count for given, count in zip(pools.given, needed, strict=True)]
     if counts[0] < needed[0] or counts[1] < needed[1]:
         return None
-    return pair if counts == needed else with_counts(pair, counts, phases, data)
+    return pair if counts == needed else with_counts(pair, counts, phases)
 
 
-def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool:
+def _capped(pool: Pool, linked_s: float, question: Question) -> Pool:
     """`pool` with its capacity limited to the transfers that its links carry at the allowed utilisation."""
     most = question.target.max_utilisation * pool.replica.layout.dp / linked_s
     if pool.capacity.requests_per_s <= most:
         return pool
     decoding = pool.capacity.decoding * most / pool.capacity.requests_per_s
-    return resized(pool, Capacity(most, most, decoding, "link"), question, data)
+    return resized(pool, Capacity(most, most, decoding, "link"), question)
 
 
-def _most_within(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools, data: Data) -> Answer | None:
+def _most_within(pair: Answer, phases: tuple[Question, Question], pools: SeparatePools) -> Answer | None:
     """`pair` with the replica counts of the highest rate within the GPU budget; None where none fits."""
     budget = phases[0].rules.gpu_budget or 0
     each = [pool.replica.layout.gpus for pool in pair.pools]
@@ -302,7 +300,7 @@ def _most_within(pair: Answer, phases: tuple[Question, Question], pools: Separat
         return None
     # No more replicas than this rate needs.
     least = [fixed or demand.replicas_for(rate, capacity) for fixed, capacity in zip(given, most, strict=True)]
-    return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases], data)
+    return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases])
 
 
 class PairOfLayouts(NamedTuple):
@@ -314,11 +312,11 @@ class PairOfLayouts(NamedTuple):
     facts: HandOver
 
 
-def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
+def pair_of_layouts(question: Question) -> PairOfLayouts:
     """The layouts of both pools of a question about separate pools. Raises InputError as `paired` does."""
     pools = question.space.pools
     assert pools is not None
-    return paired(pools, *(running(question, data, pool) for pool in (pools.prefill, pools.decode)))
+    return paired(pools, *(running(question, pool) for pool in (pools.prefill, pools.decode)))
 
 
 def paired(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> PairOfLayouts:

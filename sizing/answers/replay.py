@@ -22,9 +22,8 @@ from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
 from sizing.engine.simulation import Traffic, simulate
 from sizing.question.options import Options
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question
 from sizing.replica.capacity import Capacity
-from sizing.specs.data import Data
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import InputError
 from sizing.specs.frozen import Frozen
@@ -121,7 +120,7 @@ class _Fewest(NamedTuple):
     refuted: Answer | None
 
 
-def replayed(outcome: Outcome, minute: BusiestMinute, data: Data | None = None) -> Outcome:
+def replayed(outcome: Outcome, minute: BusiestMinute) -> Outcome:
     """The outcome with the best size that keeps the limits in the replay, and its replay as the run.
 
     Each layout starts at its size for random arrivals, and grows to the fewest replicas that keep the limits in the replay. The
@@ -129,7 +128,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data | None = None) 
     are no alternatives. Where no size tried keeps the limits, the last one is returned with `passed` False. Of separate pools,
     which are not replayed, the outcome from one pool is.
     """
-    data, outcome = data or load_data(), outcome.one_pool or outcome
+    outcome = outcome.one_pool or outcome
     first, question = outcome.confirmed, outcome.question
     if first is None:
         return outcome
@@ -142,16 +141,16 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data | None = None) 
         below = math.inf if answer in firsts else least
         if spent(answer, objective) >= below:
             continue
-        each = _fewest(answer, question, data, traffic, below)
+        each = _fewest(answer, question, traffic, below)
         sized.append(each)
         least = least if each.kept is None else min(least, spent(each.kept, objective))
     kept = sorted((each for each in sized if each.kept), key=lambda each: preference(each.kept or first, question))
     if not kept:
         return replace(outcome, answers=(sized[0].refuted or first,), passed=False, **NOT_REPLAYED)
-    return _with(outcome, tuple(each.kept for each in kept if each.kept), _relaxation(kept[0], question), data)
+    return _with(outcome, tuple(each.kept for each in kept if each.kept), _relaxation(kept[0], question))
 
 
-def _fewest(answer: Answer, question: Question, data: Data, traffic: Traffic, below: float) -> _Fewest:
+def _fewest(answer: Answer, question: Question, traffic: Traffic, below: float) -> _Fewest:
     """The fewest replicas of a layout that keep the limits and spend less than `below`.
 
     They are at least those that the layout needs for random arrivals, without headroom and margin.
@@ -161,7 +160,7 @@ def _fewest(answer: Answer, question: Question, data: Data, traffic: Traffic, be
     tried: dict[int, Answer] = {}
 
     def ratio_at(count: int) -> float:
-        tried[count] = _replayed_at(answer.pool, count, question, data, traffic)
+        tried[count] = _replayed_at(answer.pool, count, question, traffic)
         run = tried[count].run
         assert run is not None
         return worst_ratio(run, question.target.limits, steady=False)
@@ -194,8 +193,8 @@ def _fewest(answer: Answer, question: Question, data: Data, traffic: Traffic, be
     return _Fewest(replace(tried[wanted], pools=(replace(held, capacity=most),)), refuted)
 
 
-def _replayed_at(pool: Pool, count: int, question: Question, data: Data, traffic: Traffic) -> Answer:
-    sized = pool if count == pool.count else with_count(pool, count, question, data)
+def _replayed_at(pool: Pool, count: int, question: Question, traffic: Traffic) -> Answer:
+    sized = pool if count == pool.count else with_count(pool, count, question)
     return Answer((sized,), run=simulate(deployment_of(sized.timed, count), traffic))
 
 
@@ -229,7 +228,7 @@ def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
     return Relaxation(name, seconds, fewest.refuted.gpus, fewest.refuted.pool.replica.gpu_type.name)
 
 
-def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None, data: Data) -> Outcome:
+def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None) -> Outcome:
     """The outcome with answers from the replay, a looser limit or budget, and what published runs say of the first answer."""
     size, question = answers[0], outcome.question
     found = replace(outcome, answers=answers, passed=True, **{**NOT_REPLAYED, "relaxation": relaxation})
@@ -237,15 +236,15 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
         return replace(found, suggestions=(Suggestion.of(advice.LARGER_BUDGET, size),))
     if outcome.odds is None:
         return found
-    surely = _surely(size, question, data)
-    return replace(found, sure_answer=surely, odds=odds_of([SizeAtOdds(size, question, surely)], data.runs)[0])
+    surely = _surely(size, question)
+    return replace(found, sure_answer=surely, odds=odds_of([SizeAtOdds(size, question, surely)])[0])
 
 
-def _surely(size: Answer, question: Question, data: Data) -> Answer | None:
+def _surely(size: Answer, question: Question) -> Answer | None:
     """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
-    (known,) = margins([(size.pool.timed, question)], data.runs)
+    (known,) = margins([(size.pool.timed, question)])
     if isinstance(known, str) or math.isinf(margin := known.of(SizeAtOdds(size, question).confidence)):
         return None
     wanted = (question.target.amount or 0.0) * (1 + question.rules.headroom) * margin
     count = max(size.pool.count, replicas_for(wanted, size.pool.capacity.amount))
-    return size if count == size.pool.count else Answer((with_count(size.pool, count, question, data),))
+    return size if count == size.pool.count else Answer((with_count(size.pool, count, question),))

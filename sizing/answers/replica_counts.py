@@ -19,7 +19,6 @@ from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.histories import idle_conversations
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import timed
-from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_REPLICAS = 4096  # the largest number tried for a layout
@@ -269,7 +268,7 @@ def extras_under(replica: Replica, trial: Trial) -> Extras:
     return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
 
 
-def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
+def extras_at(replica: Replica, target: Target, replicas: int) -> Extras:
     """The extras of `replica` with the hit rate of `replicas` replicas under a demand.
 
     Raises UntimedError where the data cannot time the layout.
@@ -279,7 +278,7 @@ def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Ex
         layout = with_hit_rate(replica, trial)
         if isinstance(layout, Refusal):
             return extras_under(replica, trial), Reply(None)
-        load = timed(layout, data)
+        load = timed(layout)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
         (point,) = points_of([load], [target], [most], [replicas])
         idle = idle_conversations(layout, target, point, replicas)

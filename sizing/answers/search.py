@@ -27,7 +27,6 @@ from sizing.replica.histories import IDLE_CACHES, idle_conversations, keeping
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
-from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import LATENCIES, Reach, Target, latency_name
 
@@ -137,14 +136,14 @@ def replicas(question: Question, replica: Replica, capacity: Capacity, margin: f
     return (question.rules.gpu_budget or replica.layout.gpus) // replica.layout.gpus
 
 
-def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
+def with_count(pool: Pool, count: int, question: Question) -> Pool:
     """The pool with another number of replicas and the resulting load of each.
 
     Where the cache hit rate depends on the number of replicas, the layout is evaluated again. Pools behind a transfer are
     not, because they are sized for requests that always find their cache.
     """
     if question.service.extras.cached.varies and pool.undelayed is None:
-        anew = _evaluated_at(pool, count, question, data)
+        anew = _evaluated_at(pool, count, question)
         if anew is not None:
             return anew
     return at_load(pool, count, question)
@@ -156,20 +155,20 @@ def at_load(pool: Pool, count: int, question: Question) -> Pool:
     return replace(pool, count=count, point=point, run=None)
 
 
-def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Pool | None:
+def _evaluated_at(pool: Pool, count: int, question: Question) -> Pool | None:
     def tried(trial: Trial) -> tuple[Pool | Refusal, Reply]:
-        (result,) = _tried([(pool.replica, trial)], question, data)
+        (result,) = _tried([(pool.replica, trial)], question)
         return result, _reply(result, question, trial)
 
     anew = replica_counts.settled(count, question.service.extras.cached, tried, partial(_with_capacity, question))
     return at_load(anew, count, question) if isinstance(anew, Pool) else None
 
 
-def resized(pool: Pool, capacity: Capacity, question: Question, data: Data) -> Pool:
+def resized(pool: Pool, capacity: Capacity, question: Question) -> Pool:
     """The pool with the replicas that a question needs where each serves at most `capacity`."""
     count = replicas(question, pool.replica, capacity, pool.margin)
     if question.service.extras.cached.varies and pool.undelayed is None:
-        return with_count(pool, count, question, data)
+        return with_count(pool, count, question)
     return at_load(replace(pool, capacity=capacity), count, question)
 
 
@@ -197,7 +196,7 @@ def with_extras_found(outcome: Outcome) -> Outcome:
     return replace(outcome, question=best.pool.question(question))
 
 
-def search(question: Question, data: Data, *, known: Collection[LayoutKey] = ()) -> Outcome:
+def search(question: Question, *, known: Collection[LayoutKey] = ()) -> Outcome:
     """Evaluate the layouts of every GPU type and precision: answers best first, rejected layouts with their reasons.
 
     Where no layout within the question's reach meets it on a GPU type, further layouts are tried there. Layouts that are
@@ -206,9 +205,9 @@ def search(question: Question, data: Data, *, known: Collection[LayoutKey] = ())
 
     def once(questions: Sequence[Question]) -> list[Outcome]:
         return [
-            _spread(each, data, known)
+            _spread(each, known)
             if each.service.extras.cached.varies
-            else outcome_over(tabulated([each], data, known)[0], each)
+            else outcome_over(tabulated([each], known)[0], each)
             for each in questions
         ]
 
@@ -265,27 +264,27 @@ def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
     return Outcome(asked, tuple(ranked), tuple(refusals.values()))
 
 
-def _spread(question: Question, data: Data, known: Collection[LayoutKey]) -> Outcome:
+def _spread(question: Question, known: Collection[LayoutKey]) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with their own cache hit rate."""
-    entries = list(_candidates(question, data, known))
+    entries = list(_candidates(question, known))
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
-    results += _fewest([layout for layout in layouts if layout is not None], question, data)
+    results += _fewest([layout for layout in layouts if layout is not None], question)
     return outcome_of(results, question)
 
 
-def sized_anew(loads: Sequence[Timed], question: Question, data: Data) -> Outcome:
+def sized_anew(loads: Sequence[Timed], question: Question) -> Outcome:
     """The outcome of one question over layouts that were found for another demand or other limits."""
     if question.service.extras.cached.varies:
-        return outcome_of(_fewest([load.replica for load in loads], question, data), question)
+        return outcome_of(_fewest([load.replica for load in loads], question), question)
     return outcome_over(loads, question)
 
 
-def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[Pool | Refusal]:
+def _fewest(layouts: Sequence[Replica], question: Question) -> list[Pool | Refusal]:
     """Find the fewest replicas of each layout; each round tries one number for every layout together."""
 
     def tried(trials: Mapping[int, Trial]) -> list[tuple[Pool | Refusal, Reply]]:
-        results = _tried([(layouts[number], trial) for number, trial in trials.items()], question, data)
+        results = _tried([(layouts[number], trial) for number, trial in trials.items()], question)
         return [(result, _reply(result, question, of)) for result, of in zip(results, trials.values(), strict=True)]
 
     return [
@@ -309,9 +308,9 @@ def _with_capacity(
     return replace(under_demand, capacity=capacity)
 
 
-def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
+def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question) -> list[Pool | Refusal]:
     """Evaluate each layout at the number of replicas of its trial."""
-    return evaluate(timed([replica_counts.with_hit_rate(*each) for each in layouts], Timing(data)), question)
+    return evaluate(timed([replica_counts.with_hit_rate(*each) for each in layouts], Timing()), question)
 
 
 def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
@@ -327,23 +326,21 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     return Reply(needed, kept, most=capacity.amount, room=room, least=result.count)
 
 
-def tabulated(
-    questions: Sequence[Question], data: Data, known: Collection[LayoutKey] = ()
-) -> list[list[Timed | Refusal]]:
+def tabulated(questions: Sequence[Question], known: Collection[LayoutKey] = ()) -> list[list[Timed | Refusal]]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
 
     Layouts that are `known` are left out.
 
     Equal splits of questions that differ in lengths are evaluated in one batch.
     """
-    layouts = [list(_candidates(question, data, known)) for question in questions]
-    return together(layouts, lambda every: timed(every, Timing(data)))
+    layouts = [list(_candidates(question, known)) for question in questions]
+    return together(layouts, lambda every: timed(every, Timing()))
 
 
-def _candidates(question: Question, data: Data, known: Collection[LayoutKey]) -> Iterator[Replica | Refusal]:
+def _candidates(question: Question, known: Collection[LayoutKey]) -> Iterator[Replica | Refusal]:
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
-            found = candidates(question.service, gpu_type, precision, data, question.space.layouts)
+            found = candidates(question.service, gpu_type, precision, question.space.layouts)
             yield from (each for each in found if layout_key(each) not in known) if known else found
 
 

@@ -26,12 +26,11 @@ from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import Run, Traffic
 from sizing.model.architecture import SIZES, Layout
 from sizing.question.names import SEPARATE
-from sizing.question.question import Question, SeparatePools, load_data
+from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.replica import with_extras
 from sizing.replica.timing import timed
-from sizing.specs.bands import Band, PublishedRuns
-from sizing.specs.data import Data
+from sizing.specs.bands import Band
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError, Part, check, listed, not_above_0, not_known, not_whole, raise_any
 from sizing.specs.optimisations import MOST_REPLICAS
@@ -166,7 +165,7 @@ class EstimatedSize(NamedTuple):
     has_layout: bool
 
 
-def estimated_size(question: Question, data: Data | None = None, *, simulated: bool = True) -> EstimatedSize | None:
+def estimated_size(question: Question, *, simulated: bool = True) -> EstimatedSize | None:
     """The size that `estimate` finds for the demand of a question, to simulate where none is stated.
 
     None without a demand, for several GPU types and separate pools, where nothing serves the demand, and for the default, which
@@ -181,7 +180,7 @@ def estimated_size(question: Question, data: Data | None = None, *, simulated: b
         return None
     from sizing.answers.estimate import answer  # loaded where no size is stated
 
-    best = answer(question, data or load_data(), simulated=simulated).answer
+    best = answer(question, simulated=simulated).answer
     if best is None or best.pool.count > MOST_REPLICAS:
         return None
     layout, count, serving = best.pool.replica.layout, best.pool.count, question.service.serving
@@ -237,7 +236,6 @@ def scenario(
     question: Question,
     driving: Driving = AS_IT_IS,
     *,
-    data: Data | None = None,
     trace: Trace | None = None,
     placed: Callable[[Fault], Fault] = lambda fault: fault,
 ) -> Scenario:
@@ -253,10 +251,10 @@ def scenario(
     """
     check_driving(driving)
     check_lengths(question.origin.workload, driving, traced=trace is not None)
-    data, pools = data or load_data(), question.space.pools
+    pools = question.space.pools
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.given[1] or 1)
-    decode = _keeping(running(question, data, None if pools is None else pools.decode), driving.replicas)
+    decode = _keeping(running(question, None if pools is None else pools.decode), driving.replicas)
     asked, decode = decode.question, _at_rate(decode, driving.replicas)
     policies = _policies(decode, driving)
     rows = None if trace is None else trace.rows
@@ -282,7 +280,7 @@ def scenario(
     )
 
 
-def ranges(scenario: Scenario, runs: PublishedRuns | None) -> tuple[Band, ...]:
+def ranges(scenario: Scenario) -> tuple[Band, ...]:
     """The ranges of measured over predicted that an answer of this deployment under this demand has.
 
     They are by the runs of the sure count; empty without a stated demand that arrives at random.
@@ -291,10 +289,10 @@ def ranges(scenario: Scenario, runs: PublishedRuns | None) -> tuple[Band, ...]:
     traffic, question = scenario.traffic, scenario.resolved.question
     if scenario.pair is not None or asked is None or traffic.rate_per_s is None or question.target.amount is None:
         return ()
-    load = timed(resolved.replica, resolved.data)
+    load = timed(resolved.replica)
     most = Capacity(question.target.amount, 0.0, load.most_decoding, "")
     (point,) = points_of([load], [question.target], [most], [count])
-    return likely(Answer((Pool(load, count, most, point),)), asked, runs)
+    return likely(Answer((Pool(load, count, most, point),)), asked)
 
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
@@ -305,7 +303,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     if question.target.amount is None:
         message, allowed = "needs a load to say how many talks are idle", "with --rps, --users or --concurrency"
         raise InputError(message, field="--think-time", allowed=allowed)
-    extras = replica_counts.extras_at(resolved.replica, question.target, replicas, resolved.data)
+    extras = replica_counts.extras_at(resolved.replica, question.target, replicas)
     return resolved._replace(question=question.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
@@ -317,7 +315,7 @@ def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
         return resolved
     rate = population / (question.target.think_time_s or 1.0)  # a placeholder for a deployment that does not fit
     if resolved.refused is None and resolved.memory.fits:
-        load = timed(resolved.replica, resolved.data)
+        load = timed(resolved.replica)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
         (point,) = points_of([load], [question.target], [most], [replicas])
         rate = point.requests_per_s * replicas
@@ -439,4 +437,4 @@ def _pair(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PairOfLay
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
     question = decode.question.with_(precisions=(decode.plan.weight_format,))
-    return paired(pools, running(question, decode.data, pools.prefill), decode)
+    return paired(pools, running(question, pools.prefill), decode)

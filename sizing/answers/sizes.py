@@ -19,7 +19,7 @@ from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, highest_stable, most_of, point_at_rate
 from sizing.replica.histories import IDLE_CACHES
-from sizing.specs.data import Data, Verification
+from sizing.specs.data import Verification
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Target
 
@@ -60,7 +60,6 @@ class TriedSizes:
 
     first: Answer
     question: Question
-    data: Data
     reachable: Answer
     next: Answer
     so_far: Answer | None = None
@@ -69,9 +68,9 @@ class TriedSizes:
     tries: int = 0
 
     @classmethod
-    def of(cls, first: Answer, question: Question, data: Data) -> TriedSizes:
+    def of(cls, first: Answer, question: Question) -> TriedSizes:
         """The sizes of a layout, none of them tried."""
-        return cls(first, question, data, first, first)
+        return cls(first, question, first, first)
 
     @property
     def _refuted(self) -> list[int]:
@@ -138,7 +137,7 @@ class TriedSizes:
             self._onward(self.high)
             return True
         if self.first.separate:
-            following = (_larger if self._scales else _lighter)(verdict.measured, self.question, self.data)
+            following = (_larger if self._scales else _lighter)(verdict.measured, self.question)
             if following is not None:
                 self.reachable = self.next = following
             return following is not None and self.tries < RULES.tries_of_a_layout
@@ -204,7 +203,7 @@ class TriedSizes:
             if step >= share:
                 return None
             count = -(-in_flight // (share - step))
-        return pool if count == pool.count else with_count(pool, count, self.question, self.data)
+        return pool if count == pool.count else with_count(pool, count, self.question)
 
     def _corrected(self, measured: Answer) -> int:
         """The step that the closed form gives when corrected by a simulation."""
@@ -242,7 +241,7 @@ def next_size(pool: Pool, run: Run, question: Question) -> int:
     return pool.count + max(1, (needed - pool.count) // 2)
 
 
-def _larger(pair: Answer, question: Question, data: Data) -> Answer | None:
+def _larger(pair: Answer, question: Question) -> Answer | None:
     """The pair with the replicas that the closed form, corrected by the simulation, gives; None where they are fixed.
 
     Where the pair outgrows its node, KV caches go over the network.
@@ -260,14 +259,14 @@ def _larger(pair: Answer, question: Question, data: Data) -> Answer | None:
     ]
     if any(grows and fixed is not None for grows, fixed in zip(more, asked.given, strict=True)):
         return None
-    grown = with_counts(pair, counts, phases, data)
+    grown = with_counts(pair, counts, phases)
     if not pair.transfer.link.within_node or fits_node(grown):
         return grown
     try:
         apart = joined(grown, question, asked, within_node=False)
     except UntimedError:  # no network to grow over
         return None
-    return replace(apart, pools=(with_count(apart.prefill, counts[0], phases[0], data), apart.decode))
+    return replace(apart, pools=(with_count(apart.prefill, counts[0], phases[0]), apart.decode))
 
 
 def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
@@ -280,12 +279,12 @@ def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
     )
 
 
-def _lighter(pair: Answer, question: Question, data: Data) -> Answer:
+def _lighter(pair: Answer, question: Question) -> Answer:
     from sizing.answers.pools import phase_questions, with_counts
 
     asked, at = question.space.pools, question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
     assert asked is not None
-    return with_counts(pair, [pool.count for pool in pair.pools], phase_questions(at, asked, None), data)
+    return with_counts(pair, [pool.count for pool in pair.pools], phase_questions(at, asked, None))
 
 
 def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:

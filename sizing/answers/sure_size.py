@@ -26,8 +26,7 @@ from sizing.answers.confidence import Margins, SizeAtOdds, evenly, margin_of, ma
 from sizing.answers.search import recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.specs.bands import EVEN, USUAL, Confidence
-from sizing.specs.data import Data
+from sizing.specs.bands import EVEN, USUAL
 from sizing.specs.workload import Aim
 
 
@@ -49,19 +48,18 @@ class Steps(NamedTuple):
     `confirm(outcome, order, shows)` simulates. With `shows`, the first answer is also simulated under its own demand.
     """
 
-    data: Data
     search: Callable[[Sequence[Question]], list[Outcome]]
     confirm: Callable[[Outcome, Order, bool], Outcome]
     order: Order = preference
 
     @classmethod
-    def of(cls, data: Data, *, simulated: bool, order: Order = preference) -> Steps:
+    def of(cls, *, simulated: bool, order: Order = preference) -> Steps:
         """The steps of a single question."""
 
         def confirm(outcome: Outcome, order: Order, shows: bool) -> Outcome:
-            return simulated_outcome(outcome, data, order=order, shows=shows) if simulated else outcome
+            return simulated_outcome(outcome, order=order, shows=shows) if simulated else outcome
 
-        return cls(data, lambda questions: [_searched(each, data) for each in questions], confirm, order)
+        return cls(lambda questions: [_searched(each) for each in questions], confirm, order)
 
     def simulate(self, outcome: Outcome, order: Order, *, shows: bool = True) -> Outcome:
         """The outcome in an order, simulated."""
@@ -75,29 +73,29 @@ class Steps(NamedTuple):
         return [Searched(each, self.simulate(each, self.order)) for each in self.search(questions)]
 
 
-def _searched(question: Question, data: Data) -> Outcome:
+def _searched(question: Question) -> Outcome:
     if question.space.pools is None:
-        return search(question, data)
+        return search(question)
     from sizing.answers import pools  # loaded where they are asked for
 
-    return pools.search(question, data)
+    return pools.search(question)
 
 
-def simulated_outcome(outcome: Outcome, data: Data, *, order: Order = preference, shows: bool = True) -> Outcome:
+def simulated_outcome(outcome: Outcome, *, order: Order = preference, shows: bool = True) -> Outcome:
     """The outcome after simulation. Where no layout within reach is confirmed, all other layouts are tried too.
 
     The first answer is simulated under its own demand too, where `shows` and it was confirmed under a heavier load.
     """
     from sizing.answers.verify import verify  # load the simulator only where needed
 
-    found, question = verify(outcome, data, order=order, shows=shows), outcome.question
+    found, question = verify(outcome, order=order, shows=shows), outcome.question
     is_whole = found.pairing is not None or question.space.layouts == "all"
     if found.answer is not None or not found.tries or is_whole:
         return found
     tried = {layout_key(answer.pool.replica) for answer in outcome.answers}
-    wider = search(question.with_(layouts="all"), data)
+    wider = search(question.with_(layouts="all"))
     others = tuple(answer for answer in wider.answers if layout_key(answer.pool.replica) not in tried)
-    wider = verify(replace(wider, answers=others), data, order=order, shows=shows)
+    wider = verify(replace(wider, answers=others), order=order, shows=shows)
     return wider if wider.answer is not None else found
 
 
@@ -111,8 +109,8 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, finds_sure: bool =
     confidence of 50 %.
     """
     found = steps.answered(questions)
-    odd = _with_odds_below_even(found, steps.data)
-    again = steps.answered([evenly(questions[number], steps.data) for number in odd])
+    odd = _with_odds_below_even(found)
+    again = steps.answered([evenly(questions[number]) for number in odd])
     for number, even in zip(odd, again, strict=True):
         plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
         outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
@@ -120,7 +118,7 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, finds_sure: bool =
     return with_sure(found, steps) if finds_sure else [of.outcome for of in found]
 
 
-def _with_odds_below_even(confirmed: Sequence[Searched], data: Data) -> list[int]:
+def _with_odds_below_even(confirmed: Sequence[Searched]) -> list[int]:
     """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs.
 
     GPUs that are given without a demand keep the rate that they serve.
@@ -130,9 +128,9 @@ def _with_odds_below_even(confirmed: Sequence[Searched], data: Data) -> list[int
         for number, of in enumerate(confirmed)
         if of.outcome.answer is not None and of.outcome.question.target.confidence is None
     }
-    sizes = odds_of([SizeAtOdds(of.answers[0], of.question) for of in plain.values()], data.runs)
+    sizes = odds_of([SizeAtOdds(of.answers[0], of.question) for of in plain.values()])
     chances = [
-        (odds_of_rate(of, data.runs) if of.question.target.amount is None else size).chance
+        (odds_of_rate(of) if of.question.target.amount is None else size).chance
         for of, size in zip(plain.values(), sizes, strict=True)
     ]
     return [number for number, chance in zip(plain, chances, strict=True) if chance is not None and chance < EVEN]
@@ -145,12 +143,12 @@ def with_sure(confirmed: Sequence[Searched], steps: Steps) -> list[Outcome]:
     """
     able = [of for of in confirmed if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, sure_answers(able, steps), strict=True)]
-    said = odds_of([SizeAtOdds(of.answers[0], of.question, of.sure_answer, of.even) for of in tied], steps.data.runs)
+    said = odds_of([SizeAtOdds(of.answers[0], of.question, of.sure_answer, of.even) for of in tied])
     sized = [
-        replace(of, odds=odds_of_rate(of, steps.data.runs) if of.question.target.amount is None else size)
+        replace(of, odds=odds_of_rate(of) if of.question.target.amount is None else size)
         for of, size in zip(tied, said, strict=True)
     ]
-    others = cheapest_sure([(of, of_other_types(of)) for of in sized], steps.data)
+    others = cheapest_sure([(of, of_other_types(of)) for of in sized])
     done = iter([replace(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
     return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
 
@@ -169,7 +167,7 @@ def _with_tie(confirmed: Searched, sure: Answer | None, steps: Steps) -> Outcome
     again = steps.simulate(confirmed.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
         return outcome
-    (odds,) = odds_of([SizeAtOdds(again.answer, question, even=outcome.even)], steps.data.runs)
+    (odds,) = odds_of([SizeAtOdds(again.answer, question, even=outcome.even)])
     if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
     return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, sure_answer=sure)
@@ -184,7 +182,7 @@ def sure_answers(confirmed: Sequence[Searched], steps: Steps, share: float = USU
     This is the answer to the question with a confidence of `share`; an outcome with a confidence is sure itself. None where
     no published runs are like it, or no size is sure. A sure size is no smaller than the answer.
     """
-    known = odds_of([SizeAtOdds(of.best, of.outcome.question) for of in confirmed], steps.data.runs)
+    known = odds_of([SizeAtOdds(of.best, of.outcome.question) for of in confirmed])
     sizes = [None if size.chance is None else of.best for size, of in zip(known, confirmed, strict=True)]
     plain = [n for n, size in enumerate(sizes) if size and confirmed[n].outcome.question.target.confidence is None]
     for number, sure in zip(plain, _sure_sizes([confirmed[n] for n in plain], steps, share), strict=True):
@@ -193,7 +191,7 @@ def sure_answers(confirmed: Sequence[Searched], steps: Steps, share: float = USU
 
 
 def _sure_sizes(confirmed: Sequence[Searched], steps: Steps, share: float) -> list[Answer | None]:
-    asked = [_surely_asked(of.outcome, steps.data, share) for of in confirmed]
+    asked = [_surely_asked(of.outcome, share) for of in confirmed]
     layouts = [_layouts(of) for of in confirmed]
     firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
     below = [(_cheaper(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
@@ -239,11 +237,10 @@ def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:
     return load <= amount / plain.pool.count and is_clear(plain.run, question.target.limits)
 
 
-def _surely_asked(outcome: Outcome, data: Data, share: float = USUAL) -> Question:
+def _surely_asked(outcome: Outcome, share: float = USUAL) -> Question:
     """The question of an outcome with a confidence, on the GPU type of its answer, without a budget."""
-    assert data.runs is not None
     types = (outcome.answers[0].pool.replica.gpu_type,)
-    return outcome.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
+    return outcome.question.with_(confidence=share, gpu_types=types, gpu_budget=None)
 
 
 def _layouts(confirmed: Searched) -> list[Answer]:
@@ -277,19 +274,17 @@ def of_other_types(outcome: Outcome) -> list[Answer]:
     return [] if best.separate else [each for each in outcome.answers[1:] if _type_of(each) != _type_of(best)]
 
 
-def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list[ConfidentAnswer | None]:
+def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]]) -> list[ConfidentAnswer | None]:
     """For each outcome the one of other answers with the cheapest sure size, by the closed form.
 
     None where the sure size of the outcome's own answer costs no more, or the question states a confidence.
     """
-    if data.runs is None:
-        return [None] * len(asked)
     able = [of.odds is not None and of.question.target.confidence is None for of, _ in asked]
     below = [
         _cheaper(others, of.sure_answer, of.question) if ok else []
         for ok, (of, others) in zip(able, asked, strict=True)
     ]
-    questions = [_surely_asked(of, data) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
+    questions = [_surely_asked(of) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
     sized = recounted(list(zip(below, questions, strict=True)))
     return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
 
@@ -318,31 +313,31 @@ def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -
     return _cheapest_of(sized, first, objective)
 
 
-def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:
+def others_at_even_odds(outcome: Outcome) -> Outcome:
     """The outcome whose other layouts have at least even odds where runs like theirs are known.
 
     Those that no size gives even odds are rejected. The answer stays as it is, and so does a size that no simulation confirmed.
     """
     question = outcome.question
-    if question.target.confidence is not None or outcome.even or question.target.amount is None or data.runs is None:
+    if question.target.confidence is not None or outcome.even or question.target.amount is None:
         return outcome
     kept = 0 if outcome.passed and not outcome.within_budget else 1
     others = outcome.answers[kept:]
-    known = margins([(each.pool.timed, question) for each in others], data.runs)
-    sizes = [_at_even_odds(each, of, question, data) for each, of in zip(others, known, strict=True)]
+    known = margins([(each.pool.timed, question) for each in others])
+    sizes = [_at_even_odds(each, of, question) for each, of in zip(others, known, strict=True)]
     ranked = sorted((size for size in sizes if isinstance(size, Answer)), key=lambda each: preference(each, question))
     refusals = (*outcome.refusals, *(size for size in sizes if isinstance(size, Refusal)))
     return replace(outcome, answers=(*outcome.answers[:kept], *ranked), refusals=refusals)
 
 
-def _at_even_odds(plain: Answer, margins: Margins | str, question: Question, data: Data) -> Answer | Refusal:
+def _at_even_odds(plain: Answer, margins: Margins | str, question: Question) -> Answer | Refusal:
     """The layout with the replicas that half of the published runs like it need; unchanged where none are known."""
     if isinstance(margins, str):
         return plain
     pool, margin = plain.pool, margins.of(EVEN)
     if math.isinf(margin):
-        (why,) = margin_of([(pool.timed, evenly(question, data))])
+        (why,) = margin_of([(pool.timed, evenly(question))])
         return pool.replica.rejected("confidence", str(why))
     if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
         return plain
-    return Answer((resized(replace(pool, margin=margin), pool.capacity, question, data),))
+    return Answer((resized(replace(pool, margin=margin), pool.capacity, question),))

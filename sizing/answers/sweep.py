@@ -16,7 +16,6 @@ from sizing.question.question import Question
 from sizing.replica.batches import by_kind
 from sizing.replica.replica import Refusal
 from sizing.replica.timing import Timed
-from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_KEPT = 256  # sets of layouts kept, some hundred kB each
@@ -55,19 +54,18 @@ class _Layouts:
 class Searches:
     """Searches with the results of `search`, which tabulate step times once for questions that differ in demand or limits."""
 
-    data: Data
     _layouts: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
 
     def answers(self, questions: Sequence[Question], *, simulated: bool) -> list[Outcome]:
         """The outcomes of `estimate.answer`; questions that differ in demand or lengths are evaluated in one batch."""
         if any(question.space.pools is not None for question in questions):
-            return [answer(question, self.data, simulated=simulated) for question in questions]
-        return with_odds(questions, Steps.of(self.data, simulated=simulated)._replace(search=self.searched))
+            return [answer(question, simulated=simulated) for question in questions]
+        return with_odds(questions, Steps.of(simulated=simulated)._replace(search=self.searched))
 
     def searched(self, questions: Sequence[Question]) -> list[Outcome]:
         """The outcomes of questions, reusing results of earlier searches."""
         if any(question.service.extras.cached.varies for question in questions):
-            return [search(each, self.data) for each in questions]  # each layout is timed at its own number of replicas
+            return [search(each) for each in questions]  # each layout is timed at its own number of replicas
         return widened(questions, self._once)
 
     def _once(self, questions: Sequence[Question]) -> list[Outcome]:
@@ -81,7 +79,7 @@ class Searches:
         keys = [_of_layouts(question) for question in questions]
         found = {key: of for key in keys if (of := self._layouts.pop(key, None)) is not None}
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
-        tables = tabulated(list(new.values()), self.data) if new else []
+        tables = tabulated(list(new.values())) if new else []
         found |= {key: _Layouts(timed) for key, timed in zip(new, tables, strict=True)}
         self._layouts.update((key, found[key]) for key in keys)
         while len(self._layouts) > MOST_KEPT:

@@ -33,7 +33,6 @@ from sizing.engine.run import Routing
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.replica.timing import Timed
-from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.units import PERCENTILES
 from sizing.specs.workload import Limit, Limits, Metric, Statistic, Tokens
@@ -43,7 +42,6 @@ RUNS_KEPT = 32  # as many as a question and its looser limits take
 
 def verify(
     outcome: Outcome,
-    data: Data,
     *,
     seed: int = 0,
     tries: int = RULES.most_tries,
@@ -59,7 +57,7 @@ def verify(
     `tries` simulations for each GPU type. If the first `tries` confirm nothing, the shapes of layouts take turns.
     """
     question = outcome.question
-    left = [_Turn.of(TriedSizes.of(answer, question, data), order) for answer in outcome.answers]
+    left = [_Turn.of(TriedSizes.of(answer, question), order) for answer in outcome.answers]
     types = {turn.sizes.first.decode.replica.gpu_type.id for turn in left}
     done, nearest, turns = 0, None, Counter[object]()
     while left and done < tries * len(types):

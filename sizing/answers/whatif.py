@@ -19,7 +19,7 @@ from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts
 from sizing.question.question import Question, service_of
-from sizing.specs.data import Data
+from sizing.specs.data import Formats
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.frozen import Frozen
@@ -72,7 +72,6 @@ def _price(question: Question, of: str, share: float) -> Iterator[Change]:
 
 def effects(
     question: Question,
-    data: Data,
     now: Answer | None = None,
     *,
     simulated: bool = True,
@@ -81,7 +80,7 @@ def effects(
     """Yield each change with its outcome, sized as the answer itself. Of the answer `now`, the price of its GPU type changes too."""
     found = list(changes(question, None if now is None or now.separate else now.pool.replica.gpu_type.id))
     for done, change in enumerate(found, start=1):
-        outcome = None if change.question is None else answer(change.question, data, simulated=simulated)
+        outcome = None if change.question is None else answer(change.question, simulated=simulated)
         yield Effect(change, outcome)
         if progress is not None:
             progress(done, len(found))
@@ -211,7 +210,7 @@ class Trials(NamedTuple):
     unconditional: Combination | None = None
 
 
-def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *, simulated: bool = True) -> Trials:
+def whatif(question: Question, ask: Callable[[Options], Question], *, simulated: bool = True) -> Trials:
     """Try each optimisation that applies to a question, alone and together.
 
     `ask` gives the question with options changed, or raises InputError. The closed form compares; the base and the best
@@ -219,24 +218,24 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
     """
 
     def solve(options: Options) -> Outcome:
-        return by_prediction(ask(options), data)
+        return by_prediction(ask(options))
 
-    base, with_odds = by_prediction(question, data), answer(question, data, simulated=simulated)
-    bits = _bits(question, base.best, data)
+    base, with_odds = by_prediction(question), answer(question, simulated=simulated)
+    bits = _bits(question, base.best)
     trials = shelf.only(OptimisationFacts).trials.items()
     tried = ranked(
         (alone(name, trial, solve) for name, trial in trials if applicable(trial, question, *bits)), question
     )
     best = combined(base, tried, question, solve)
-    shown = simulated_outcome(base, data) if simulated else base
-    after = simulated_outcome(best.outcome, data) if simulated and best.names else best.outcome
+    shown = simulated_outcome(base) if simulated else base
+    after = simulated_outcome(best.outcome) if simulated and best.names else best.outcome
     given = [entry for entry in tried if not entry.conditional]
     names = {entry.name for entry in given}
     plain = None if names.issuperset(best.names) else combined(base, given, question, solve)
     return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.even else None, plain)
 
 
-def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, float]:
+def _bits(question: Question, base: Answer | None) -> tuple[float, float]:
     """The bits of a weight and of a cached value: those of the answer, else those of the checkpoint."""
     if base is not None:
         plan = base.pools[0].replica.plan
@@ -244,7 +243,8 @@ def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, f
     model, kv = question.service.model, question.service.kv_precision
     weights = question.space.precisions[0] or model.quantisation.precision
     cached = model.quantisation.kv_precision or model.activation_precision if kv == "auto" else kv
-    return precision.stored_as(weights, data.formats).bits, precision.stored_as(cached, data.formats).bits
+    formats = shelf.only(Formats)
+    return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits
 
 
 def order(answer: Answer | None, question: Question) -> tuple[float, ...]:

@@ -96,7 +96,7 @@ def with_constants(case: Case, values: Values) -> Case:
     own = kernels.settings
     timed = own.model_copy(update={name: getattr(own, name).model_copy(update=changed[name]) for name in changed})
     shard = replace(kernels.shard, settings=timed if is_served(case.row) else timed.in_process())
-    other = Kernels(kernels.gpu, kernels.assumptions, kernels.borrowed, kernels.engine, shard)
+    other = Kernels(kernels.gpu, kernels.engine, shard)
     return replace(case, deployed=replace(case.deployed, kernels=other))
 
 

@@ -120,15 +120,15 @@ class Shelf(Frozen, Generic[SpecT]):
         return hyphenated(name).translate(str.maketrans("", "", dropped))
 
 
-@cache
-def _read(spec_type: type[OneFile]) -> Any:
-    kind, _, name = spec_type.FILE.partition("/")
-    return validate(spec_type, read_yaml(data_folder(kind) / name))
+SINGLE_FILES: dict[type[OneFile], Any] = {}  # those read so far; what replaces an entry holds for the process
 
 
 def only(spec_type: type[OneFileT]) -> OneFileT:
     """The single file of a kind, read once per process. Raises InputError for every fault of the file."""
-    spec: OneFileT = _read(spec_type)
+    if spec_type not in SINGLE_FILES:
+        kind, _, name = spec_type.FILE.partition("/")
+        SINGLE_FILES[spec_type] = validate(spec_type, read_yaml(data_folder(kind) / name))
+    spec: OneFileT = SINGLE_FILES[spec_type]
     return spec
 
 

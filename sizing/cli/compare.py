@@ -51,7 +51,6 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from sizing.cli.output import Bar, write
     from sizing.cli.workers import cores, ordered
     from sizing.question.configuration import without_settings
-    from sizing.question.question import load_data
     from sizing.report.compare import document, record
 
     if measured is not None:
@@ -64,7 +63,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     simulated, jobs = not values["no_verify"], min(values["jobs"] or cores(), len(candidates_of(asked.question)))
     each = partial(ordered, jobs=jobs)
     with Bar("Comparing") as bar:
-        outcomes = compare(asked.question, load_data(), sort=asked.sort, simulated=simulated, each=each, progress=bar)
+        outcomes = compare(asked.question, sort=asked.sort, simulated=simulated, each=each, progress=bar)
     found = record(outcomes, asked.question, asked.sort, asked.replaced)
     write(document(found), asked.format)
     return 0 if found.feasible else 1

@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.catalog.shelf import Found
     from sizing.question.names import Names
     from sizing.question.question import Question
-    from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Metric, Workload
 
 LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
@@ -236,24 +235,23 @@ def _predicted(
     from sizing.question.ask import SEPARATE_PATH, decodes, separate_pools, with_origin
     from sizing.question.names import look_up
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
 
     if measured.faults and values["measured"] is not None:  # without them, their values would be reported as missing
         check(*parts)
     spec = None if workload.faults or workload.value is None else workload.value.spec
-    known, read = None if measured.faults else measured.value, load_data()
+    known = None if measured.faults else measured.value
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
     names = look_up(None if workload.faults else workload.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
-    asked = Part(lambda: _question(names, read), names.layers.by_field)
+    asked = Part(lambda: _question(names), names.layers.by_field)
     gpu = Part(lambda: raise_any([NO_GPU] if filled["gpu"] is None and not (spec and spec.gpu) else []))
     pools = Part(lambda: separate_pools(names, (decodes,)), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, known, pooled=pools.value is not None))
     still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
-    demanded = Part(lambda: None if asked.faults else _demanded(names, values, arrivals.value, read))
+    demanded = Part(lambda: None if asked.faults else _demanded(names, values, arrivals.value))
     check(*parts, gpu, *names.parts, asked, pools, arrivals, still, demanded)
-    question = with_origin(asked.value, names, read, pools.value)
+    question = with_origin(asked.value, names, pools.value)
     stated = own.value
-    sized = None if demanded.value is None else with_origin(demanded.value, names, read)
+    sized = None if demanded.value is None else with_origin(demanded.value, names)
     grid = Grid(
         _layouts(stated, question, known),
         stated.loads or _loads(known),
@@ -267,7 +265,7 @@ def _predicted(
     return question, grid, sized
 
 
-def _question(names: Names, read: Data) -> Question:
+def _question(names: Names) -> Question:
     """The question without its demand, because the loads of a curve are those of one replica or pair."""
     from sizing.question.ask import resolved
 
@@ -275,10 +273,10 @@ def _question(names: Names, read: Data) -> Question:
     prefix = workload.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
         raise InputError(ALL_KEPT, field="optimisations.prefix.think_time_s", allowed="estimate, simulate")
-    return resolved(names, workload, read, gpu_budget=1).with_(gpu_budget=None)
+    return resolved(names, workload, gpu_budget=1).with_(gpu_budget=None)
 
 
-def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read: Data) -> Question | None:
+def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals) -> Question | None:
     """The question with the demand that options state; None without one. Raises InputError where its load is none of a curve."""
     from sizing.answers.curve_lines import check_demanded
     from sizing.question.ask import resolved
@@ -288,7 +286,7 @@ def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read:
         return None
     workload = names.workload.value
     check_demanded(arrivals, pooled=workload.optimisations.disaggregate is not None, field=stated)
-    asked = resolved(names, workload, read, gpu_budget=None)
+    asked = resolved(names, workload, gpu_budget=None)
     if asked.service.extras.cached.think_time_s is not None:
         raise InputError(f"think between turns, and {ALL_KEPT}", field=stated, allowed="--rps; or estimate, simulate")
     return asked

@@ -31,7 +31,6 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.launch.deploy import check_target, check_tool, deploy
     from sizing.question.ask import question_of
     from sizing.question.options import check_rules, of_kind, options_of
-    from sizing.question.question import load_data
     from sizing.report.parts.pools import limit_and_reason
     from sizing.specs.errors import Part
 
@@ -45,9 +44,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     question = question_of(workload, stated, asked, known, file, pooled=True)
     situations = (*of_kind(question, rows=True), *_idle(question, values))
     check_rules(situations, (*QUESTION_OPTIONS, *DEPLOY_OPTIONS), values)
-    outcome = estimate(
-        to_size(at_rank(question), values), load_data(), simulated=not values["no_verify"], relaxed=False
-    )
+    outcome = estimate(to_size(at_rank(question), values), simulated=not values["no_verify"], relaxed=False)
     if outcome.answer is None:
         complain(f"infeasible: {limit_and_reason(outcome)[1]}")
         return 1

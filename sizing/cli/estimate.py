@@ -124,15 +124,14 @@ def _sized(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -
 def _record(sized: _Sized, values: Mapping[str, Any]) -> Estimate:
     """The record of the answer, replayed where a trace is."""
     from sizing.answers.estimate import estimate
-    from sizing.question.question import load_data
     from sizing.report.estimate import record
 
     simulated = not values["no_verify"]
-    outcome = estimate(sized.question, load_data(), simulated=simulated, relaxed=not values["quiet"])
+    outcome = estimate(sized.question, simulated=simulated, relaxed=not values["quiet"])
     if sized.minute is not None and simulated:
         from sizing.answers.replay import replayed
 
-        outcome = replayed(outcome, sized.minute, load_data())
+        outcome = replayed(outcome, sized.minute)
     return record(outcome, explained=values["explain"], minute=sized.minute)
 
 

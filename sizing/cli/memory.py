@@ -36,7 +36,6 @@ def command(**values: Any) -> int:
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import layout_question
     from sizing.question.options import check_rules, options_of
-    from sizing.question.question import load_data
     from sizing.report.memory import document, on_one_card, record, shared
     from sizing.specs.errors import Part, positive
 
@@ -49,7 +48,7 @@ def command(**values: Any) -> int:
         check(output, rules, most, members)
     asked = [options_of(MEMORY_OPTIONS, member) for member in members.value]
     questions = [layout_question(options, output, rules, most) for options in asked]
-    deployed = [deployment(question, load_data()) for question in questions]
+    deployed = [deployment(question) for question in questions]
     check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), OPTIONS, values)
     sequences, explained = most.value or 1, values["explain"]
     if len(deployed) == 1:

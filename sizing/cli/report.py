@@ -51,7 +51,6 @@ def command(
     from sizing.cli.workers import cores, ordered
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
     from sizing.report.page.chapters import html
     from sizing.report.page.record import record
 
@@ -82,7 +81,7 @@ def command(
         from sizing.cli.plan import planned
 
         plan = planned(planning.value, None, simulated=simulated)
-    found = brief(question, load_data(), simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
+    found = brief(question, simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
     document = record(found, _command(workload, output or STDOUT, values), date.today(), plan=plan, cost=cost)
     _give(html(document), target.value, output)
     return 0 if document.decision.feasible else 1

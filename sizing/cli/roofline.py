@@ -24,7 +24,6 @@ def command(**values: Any) -> None:
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.question.ask import layout_question
     from sizing.question.options import check_rules, of_layout, options_of
-    from sizing.question.question import load_data
     from sizing.report.roofline import document, figure, record
     from sizing.specs.errors import Part
 
@@ -32,7 +31,7 @@ def command(**values: Any) -> None:
     new = Part(lambda: check_rules(("a roofline",), STEP_OPTIONS, values))
     question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value
-    deployed = deployment(question, load_data())
+    deployed = deployment(question)
     check_rules(of_layout(deployed.layout), STEP_OPTIONS, values)
     found = record(deployed, sizes)
     write(document(found), output.value)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sizing.model.architecture import Layout
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
-    from sizing.specs.data import Data
     from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
@@ -177,12 +176,11 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
     from sizing.question.names import look_up
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
     from sizing.specs.errors import Part, check
 
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))
-    traced, data = values["trace"] is not None, load_data()
+    traced = values["trace"] is not None
     wrong = group("OF_LOADS OF_LENGTHS") if traced else ()  # invalid here and already reported, as is a limit in ticks
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
     of_demand = (option.name for option in SHARED if (option.field or "").startswith("demand."))
@@ -198,14 +196,14 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     of_pool = Part(lambda: serving.value if pools.value is None else pools.value.decode.serving(serving.value))
     layout = Part(lambda: layout_of(of_pool.value), add_place)
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
-    question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), add_place)
+    question = Part(lambda: _question(names, layout.value, driving.value, rows.value), add_place)
     idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
     of_model = Part(lambda: tuple(_of_model(question.value, layout.value, pools.value, traced=traced)))
     unused = Part(lambda: check_rules(of_model.value, OPTIONS, values))
     check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle, unused)
-    asked = with_origin(question.value, names, data, pools.value)
+    asked = with_origin(question.value, names, pools.value)
     trace = None if rows.value is None else Trace(values["trace"], rows.value)
-    return scenario(asked, driving.value, data=data, trace=trace, placed=add_place)
+    return scenario(asked, driving.value, trace=trace, placed=add_place)
 
 
 def _driving(values: Mapping[str, Any]) -> Driving:
@@ -321,7 +319,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
     return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
 
 
-def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
+def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None) -> Question:
     """The question. The longest sequence of a trace must fit unless another length is stated."""
     from sizing.answers.simulate import check_lengths
     from sizing.question.ask import resolved
@@ -333,7 +331,7 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
         serving = asked.serving.model_copy(update={"max_model_len": longest})
         asked = asked.model_copy(update={"serving": serving})
     caches, gpus = driving.replicas * layout.dp, driving.replicas * layout.gpus
-    return resolved(names, asked, data, gpu_budget=gpus, caches=caches, traced=traced)
+    return resolved(names, asked, gpu_budget=gpus, caches=caches, traced=traced)
 
 
 def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:

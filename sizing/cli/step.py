@@ -26,7 +26,6 @@ def command(**values: Any) -> None:
     from sizing.question.ask import layout_question
     from sizing.question.names import Layers
     from sizing.question.options import check_rules, of_layout, options_of
-    from sizing.question.question import load_data
     from sizing.report import step as report
     from sizing.specs.errors import InputError, Part, check
 
@@ -47,18 +46,18 @@ def command(**values: Any) -> None:
 
     output, batch = Part(lambda: chosen_format(values)), Part(batch_of)
     new = Part(lambda: check_rules(("a step",), OPTIONS, values))
-    options, data = options_of(OPTIONS, values), load_data()
+    options = options_of(OPTIONS, values)
     question = layout_question(options, output, batch, new)
     work = batch.value
     if work.decode and question.service.model.pooled:
         raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
     if question.space.pools is None:
-        deployed = deployment(question, data)
+        deployed = deployment(question)
         check_rules(of_layout(deployed.layout), OPTIONS, values)
         write(report.document(report.record(deployed, work)), output.value)
         return
     from sizing.answers.pools import pair_of_layouts
 
-    pair = Part(lambda: pair_of_layouts(question, data), Layers(options.fields, options.flags, None).by_field)
+    pair = Part(lambda: pair_of_layouts(question), Layers(options.fields, options.flags, None).by_field)
     check(pair)
     write(report.document_of_pools(report.record_of_pools(pair.value, work)), output.value)

@@ -125,11 +125,9 @@ class Resolver:
     def __init__(self, workload: Found[Workload] | None, options: tuple[Field, ...]) -> None:
         """Read the data that all combinations share."""
         from sizing.question.names import FILES, Catalog
-        from sizing.question.question import load_data
 
         self.workload, self.options = workload, options
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
-        self.data = load_data()
 
     def question(self, values: Mapping[str, Any]) -> Question:
         """The question of `values`. Raises InputError for wrong values."""
@@ -137,7 +135,7 @@ class Resolver:
         from sizing.question.options import check_rules, of_kind
 
         options = options_of(self.options, values)
-        found = question_of(self.workload, options, catalog=self.catalog, data=self.data, pooled=True)
+        found = question_of(self.workload, options, catalog=self.catalog, pooled=True)
         check_rules(of_kind(found, rows=True), self.options, values)
         return found
 
@@ -161,7 +159,7 @@ class Combinations:
 
         if self.resolver is None or self.searches is None:
             self.resolver = _resolver(self.asking.workload, self.asking.axes)
-            self.searches = Searches(self.resolver.data)
+            self.searches = Searches()
         every = [combination(self.asking.axes, number) for number in numbers]
         asked = [self.resolver.asked({**self.asking.values, **varied}) for varied in every]
         questions = [each.value for each in asked if not each.faults]

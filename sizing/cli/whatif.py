@@ -27,7 +27,6 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
-    from sizing.question.question import load_data
     from sizing.report.whatif import document, record
     from sizing.specs.errors import Part
 
@@ -37,7 +36,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     def ask(options: Mapping[str, Any]) -> Question:
         return question_of(workload, options_of(OPTIONS, {**values, **options}), pooled=True)
 
-    trials = whatif(question, ask, load_data(), simulated=not values["no_verify"])
+    trials = whatif(question, ask, simulated=not values["no_verify"])
     found = record(question, trials, {option.name: option.flags[0] for option in OPTIONS})
     write(document(found), output.value)
     return 0 if found.feasible else 1

@@ -49,7 +49,7 @@ from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.frozen import Frozen
-from sizing.specs.gpu import Assumptions, Gpu, GpuType
+from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.measurements import Conventions, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
@@ -223,7 +223,7 @@ def case_of_row(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
     shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
-    kernels = Kernels(gpu.spec, shelf.only(Assumptions), profiles.borrowed, engine.name, shard)
+    kernels = Kernels(gpu.spec, engine.name, shard)
     notes = (sent_note, version_note, length_note, kv_note, size_note, pool_note, rules_note)
     return Case(
         row=row,

@@ -33,7 +33,7 @@ from sizing.model import architecture
 from sizing.question.ask import question_of
 from sizing.question.names import workload_at
 from sizing.question.options import SET_OPTIONS, Options, options_of
-from sizing.question.question import OF_A_POOL, Question, load_data
+from sizing.question.question import OF_A_POOL, Question
 from sizing.replica.replica import Refusal, candidates
 from sizing.specs.errors import Fault, InputError, Part
 from sizing.specs.errors import check as check_parts
@@ -142,7 +142,7 @@ def _checked(
         return checked._replace(findings=(*before, *_of_layouts(group, demanded, options)))
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
-    result = check_size(question, replicas, load_data(), simulated=simulated, confidence=confidence)
+    result = check_size(question, replicas, simulated=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = needs_of(whole, policy)
@@ -173,7 +173,7 @@ def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: O
         except InputError:  # told where it becomes a question
             continue
         (gpu_type, *_), (precision, *_) = question.space.gpu_types, question.space.precisions
-        found = next(candidates(question.service, gpu_type, precision, load_data()))
+        found = next(candidates(question.service, gpu_type, precision))
         if isinstance(found, Refusal):
             rule, *fields = REASONS.get(found.reason, NO_LAYOUT)
             yield finding(part, rule, False, found.detail, *fields)

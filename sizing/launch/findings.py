@@ -18,7 +18,7 @@ from sizing.formats.words import stated as in_digits
 from sizing.launch.deployment import Existing
 from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import extras_of, with_images
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
@@ -185,9 +185,7 @@ def _bearing(held: SizeCheck, needed: Answer, policy: Policy) -> Answer | None:
     rate, share = held.question.target.requests_per_s, _asked_share(policy)
     if policy.confidence is not None:
         return None
-    return (
-        needed if rate is None or rate <= share * needed.most_requests_per_s else below_share(held, share, load_data())
-    )
+    return needed if rate is None or rate <= share * needed.most_requests_per_s else below_share(held, share)
 
 
 def _fewest(checked: Checked, policy: Policy) -> int | None:

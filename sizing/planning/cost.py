@@ -17,9 +17,9 @@ from sizing.model.extras import NOTHING
 from sizing.planning.offers import ApiPrices, BreakEven, CostOption, api, compared, own, own_server, rented
 from sizing.planning.tco import power_w
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question
 from sizing.specs import demand
-from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
+from sizing.specs.bands import Band, Bands, Situation, find, region
 from sizing.specs.errors import Fault, InputError, not_allowed, raise_any
 from sizing.specs.gpu import Gpu, GpuType, Price
 from sizing.specs.units import WATTS_PER_KW, kwh_per_million_tokens
@@ -180,7 +180,6 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     for file in ways.own:
         if file.spec.gpu not in (None, *held):
             servers.resolve(file, *next(iter(held.items())))
-    data = load_data()
     prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:
         raise unpriced[0][1]
@@ -190,12 +189,12 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         rentable, unpriced = _each([alone for alone, _ in unpriced], partial(_prices, ways._replace(own=())))
         prices += rentable
         unowned = [each for each in unowned if any(each[0] is alone for alone, _ in rentable)]
-    priced = [Priced(alone, answer(alone, data, simulated=simulated), found) for alone, found in prices]
+    priced = [Priced(alone, answer(alone, simulated=simulated), found) for alone, found in prices]
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
     if not feasible and question.space.pools is None:
         nearest = min(priced, key=lambda each: each.shortfall)
-        helps = suggestions(nearest.outcome, data, simulated=simulated)
+        helps = suggestions(nearest.outcome, simulated=simulated)
     split = split_of(ways)
     sized, too_small = _each(feasible, partial(_deployed, split, len(feasible) > 1))
     if too_small and not sized:
@@ -218,7 +217,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         energy=_energy(options[0], deployed[0]) if options else None,
         suggestions=helps,
         sure_option=_sure_option(split, deployed[0]) if deployed else None,
-        usual=at_usual_limits(deployed[0].priced.outcome, question, data) if deployed else None,
+        usual=at_usual_limits(deployed[0].priced.outcome, question) if deployed else None,
     )
 
 
@@ -383,8 +382,8 @@ def _band(best: Answer, outcome: Outcome) -> Band | None:
 
     None where the rate has no situation, or nothing of its kind was measured.
     """
-    question, runs = outcome.question, shelf.only(PublishedRuns)
-    by_runs = next((band for band in likely(best, question, runs) if band.metric == "throughput"), None)
+    question = outcome.question
+    by_runs = next((band for band in likely(best, question) if band.metric == "throughput"), None)
     if by_runs is not None or (situation := situation_of_rate(best, question)) is None:
         return by_runs
     return find(shelf.only(Bands).bands, "throughput", situation)

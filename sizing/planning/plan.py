@@ -19,8 +19,7 @@ from sizing.planning.size import order_with
 from sizing.planning.uncertainty import Ranges
 from sizing.question.names import SEPARATE
 from sizing.question.options import unpooled
-from sizing.question.question import Question, load_data
-from sizing.specs.data import Data
+from sizing.question.question import Question
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import InputError
 
@@ -94,26 +93,23 @@ def plan(
     >>> found.feasible, found.fleet.gpus
     (True, 4)
     """
-    data = load_data()
     if isinstance(workloads, Question):
         workloads = [FleetWorkload(workloads.origin.workload_name or "workload", workloads)]
     if any(each.question.space.pools is not None for each in workloads):
         raise InputError(unpooled("plan", SEPARATE))
-    answers = tuple(_answer(workload, rules, data, simulated=simulated) for workload in workloads)
+    answers = tuple(_answer(workload, rules, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
     unmet = [each for each in answers if each.outcome.confirmed is None]
     if unmet:
         helps = tuple(
-            (each.workload.name, change)
-            for each in unmet
-            for change in suggestions(each.outcome, data, simulated=simulated)
+            (each.workload.name, change) for each in unmet for change in suggestions(each.outcome, simulated=simulated)
         )
         return found._replace(suggestions=helps)
     try:
         fleet = provision(answers, rules)
         return found._replace(
             draws=None if seed is None else uncertainty.draw_sizes(uncertainty.of_fleet(fleet), rules, seed=seed),
-            moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
+            moves=tuple(_moved(fleet, name, question, simulated=simulated) for name, question in moves),
             growth=_growth(fleet, sure := surely(fleet), found.scaling),
             fleet=fleet,
             sure_fleet=sure,
@@ -123,14 +119,14 @@ def plan(
         return found._replace(unreachable=str(error))
 
 
-def _answer(workload: FleetWorkload, rules: ProvisionRules, data: Data, *, simulated: bool) -> PlanAnswer:
+def _answer(workload: FleetWorkload, rules: ProvisionRules, *, simulated: bool) -> PlanAnswer:
     """The answer with the fewest GPUs including the reserve of this workload alone, in a shared pool too."""
-    return PlanAnswer(workload, answer(workload.question, data, simulated=simulated, order=order_with(rules)))
+    return PlanAnswer(workload, answer(workload.question, simulated=simulated, order=order_with(rules)))
 
 
-def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simulated: bool) -> Moved:
+def _moved(fleet: Provision, name: str, question: Question, *, simulated: bool) -> Moved:
     now = next(each for each in fleet.answers if each.workload.name == name)
-    moved = _answer(now.workload._replace(question=question), fleet.rules, data, simulated=simulated)
+    moved = _answer(now.workload._replace(question=question), fleet.rules, simulated=simulated)
     if moved.outcome.confirmed is None:
         return Moved(moved, None)
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))

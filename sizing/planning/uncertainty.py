@@ -42,7 +42,6 @@ class Uncertain(NamedTuple):
 
     tenant: Tenant
     workload: Workload
-    defaults: Defaults
     band: Band | None
     usd_per_gpu_hour: float | None
     gpus_per_instance: int = 1
@@ -139,17 +138,16 @@ def of_fleet(fleet: Provision) -> list[Uncertain]:
 
 def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertain:
     best, question = answer.best, answer.outcome.question
-    workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.pool.replica.gpu_type
+    workload, gpu_type = question.origin.workload, best.pool.replica.gpu_type
     in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     situation = question.service.situation(gpu_type.gpu, region(in_flight / best.pool.count))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))
-        arrivals = demands.of_trace(rows[:, 0], defaults.trace_window_s)
+        arrivals = demands.of_trace(rows[:, 0], shelf.only(Defaults).trace_window_s)
     return Uncertain(
         tenant,
         workload,
-        defaults,
         find(shelf.only(Bands).bands, "throughput", situation),
         fleet.price(gpu_type.id).usd_per_gpu_hour,
         fleet.rented[gpu_type.id].offer.gpus if gpu_type.id in fleet.rented else 1,
@@ -204,7 +202,6 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
         resolved = demands.resolve_demand(
             demand,
             planning,
-            one.defaults,
             offline=one.workload.mode == "offline",
             shape=one.tenant.demanded.shape,
             arrivals=one.arrivals,

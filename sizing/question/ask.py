@@ -39,21 +39,19 @@ from sizing.question.question import (
     check_prefix,
     check_served,
     demand_of,
-    load_data,
     pause_between_turns_s,
     question_without_demand,
     resolve,
     service_of,
     target_of,
 )
-from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
-from sizing.specs.data import Data
+from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, PublishedRuns
 from sizing.specs.errors import Fault, InputError, Part, check, collected, nearest, placed, raise_any
 from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, PHASES, HandOver, Speculative
 from sizing.specs.units import parse_share
-from sizing.specs.workload import Planning, Serving, Target, Workload
+from sizing.specs.workload import Defaults, Planning, Serving, Target, Workload
 
 if TYPE_CHECKING:
     from sizing.specs.facts import OptimisationFacts
@@ -160,30 +158,27 @@ def question_of(
     options: Options,
     *parts: Part[Any],
     catalog: Catalog = FILES,
-    data: Data | None = None,
     pooled: bool = False,
 ) -> Question:
     """Look up all names of a workload and its options, and resolve the question.
 
-    The name of a quantised checkpoint (`...-FP8`) sets the precision where neither workload nor option does. `data` are the
-    data files, if already read. `pooled` allows separate pools for prefill and decode. Raises InputError with all faults
+    The name of a quantised checkpoint (`...-FP8`) sets the precision where neither workload nor option does. `pooled` allows separate pools for prefill and decode. Raises InputError with all faults
     that can be found, including those of `parts`.
     """
-    names, data = look_up(workload, options, catalog=catalog), data or load_data()
+    names = look_up(workload, options, catalog=catalog)
     grows = "planning.headroom" in options.fields
     growth = Part(lambda: raise_any([NO_GROWTH] if grows and names.workload.value.demand is None else []))
-    question = Part(lambda: resolved(names, names.workload.value, data), names.layers.by_field)
+    question = Part(lambda: resolved(names, names.workload.value), names.layers.by_field)
     checks = (decodes, rated) if pooled else (lambda workload: unpooled("this command", SEPARATE),)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
     idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
     check(*parts, *names.parts, growth, question, pools, idle)
-    return with_origin(question.value, names, data, pools.value)
+    return with_origin(question.value, names, pools.value)
 
 
 def resolved(
     names: Names,
     workload: Workload,
-    data: Data,
     *,
     gpu_budget: int | None = None,
     caches: int = 1,
@@ -196,15 +191,15 @@ def resolved(
     """
     model = names.model.value
     check_asked(workload, model.spec)
-    extras = extras_of(workload, model.spec, pause_between_turns_s(workload, data.defaults)).over(caches)
+    extras = extras_of(workload, model.spec, pause_between_turns_s(workload)).over(caches)
     whole = as_served(workload, extras)
     if not traced:
         check_served(whole, extras, model.spec)
     service = service_of(whole, model.spec, names.engine.value, extras)
-    return resolve(whole, service, data.defaults, gpu_budget=gpu_budget)
+    return resolve(whole, service, gpu_budget=gpu_budget)
 
 
-def with_origin(question: Question, names: Names, data: Data, pools: SeparatePools | None = None) -> Question:
+def with_origin(question: Question, names: Names, pools: SeparatePools | None = None) -> Question:
     """A question with its space to search and the origin of its values. No part of `names` may have faults."""
     model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
@@ -223,7 +218,6 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
         origin=replace(
             question.origin,
             workload=as_served(stated, question.service.extras),
-            defaults=data.defaults,
             workload_name=names.name,
             model_id=model.id,
             model_matched_from=model.matched_from,
@@ -267,7 +261,7 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
         what = f"not known: fewer than {runs.least_groups} {few}"
         measure = "; or measure one replica: llmsize deploy --benchmark, then llmsize import and llmsize calibrate"
         raise InputError(what, field=field, allowed=f"without it, as predicted{measure if plain else ''}")
-    return question.with_(confidence=Confidence(share, runs))
+    return question.with_(confidence=share)
 
 
 def _confidence(stated: str | None) -> float:
@@ -297,16 +291,15 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
 
     Raises InputError with all faults that can be found, including those of `parts`.
     """
-    data = load_data()
     names = look_up(workload, options)
     gpu_types = Part(lambda: names.gpu_types if "gpu" in options.fields else ())
 
     def asked() -> MeasuredQuestion:
         stated = names.workload.value
-        demanded, headroom = demand_of(stated, data.defaults), stated.planning.headroom
+        demanded, headroom = demand_of(stated), stated.planning.headroom
         return MeasuredQuestion(
-            target_of(stated, data.defaults, demanded),
-            data.defaults.headroom if headroom is None else headroom,
+            target_of(stated, demanded),
+            shelf.only(Defaults).headroom if headroom is None else headroom,
             names.name,
             gpu_types.value,
             demanded,
@@ -340,7 +333,6 @@ def layout_question(options: Options, *parts: Part[Any]) -> Question:
     Raises InputError with all faults that can be found, including those of `parts`.
     """
     names = look_up(None, options, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
-    data = load_data()
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
 
     def layout(phase: str) -> Layout:
@@ -348,19 +340,19 @@ def layout_question(options: Options, *parts: Part[Any]) -> Question:
         return layout_of(serving if pools.value is None else getattr(pools.value, phase).serving(serving))
 
     layouts = [Part(partial(layout, phase), names.layers.by_field) for phase in PHASES]
-    question = Part(lambda: _undemanded(names, data), names.layers.by_field)
+    question = Part(lambda: _undemanded(names), names.layers.by_field)
     check(*parts, *names.parts, pools, *layouts, question)
-    return with_origin(question.value, names, data, pools.value)
+    return with_origin(question.value, names, pools.value)
 
 
-def _undemanded(names: Names, data: Data) -> Question:
+def _undemanded(names: Names) -> Question:
     workload, model = names.workload.value, names.model.value.spec
     check_asked(workload, model)
     extras = extras_of(workload, model)
     service = service_of(workload, model, names.engine.value, extras, full=True)
     check_images(with_images(workload, extras), extras, model)
     check_prefix(extras, service.max_model_len)
-    return question_without_demand(workload, service, data.defaults)
+    return question_without_demand(workload, service)
 
 
 def layout_of(serving: Serving) -> Layout:

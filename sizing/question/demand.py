@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.catalog.shelf import only
 from sizing.formats.words import duration
 from sizing.specs import demand as capacity
 from sizing.specs.demand import HOURS_OF_DAY, Demand
@@ -203,14 +204,12 @@ def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool =
     return demand is None or demand.kind in OF_USERS
 
 
-def habits(
-    demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None, *, offline: bool = False
-) -> Habits:
+def habits(demand: Demand | None, planning: Planning, shape: Shape | None = None, *, offline: bool = False) -> Habits:
     """The habits of users: from the workload, else from the profile `shape`, else from the defaults.
 
     Documents come once a day, over the time that they state.
     """
-    by_users = comes_of_users(demand, planning, offline=offline)
+    by_users, defaults = comes_of_users(demand, planning, offline=offline), only(Defaults)
     hours = planning.active_hours or (defaults.active_hours if by_users else HOURS_PER_DAY)
     peak = planning.peak_to_mean or (defaults.peak_to_mean if by_users else 1.0)
     if shape is not None:
@@ -224,7 +223,6 @@ def habits(
 def resolve_demand(
     demand: Demand,
     planning: Planning,
-    defaults: Defaults,
     *,
     offline: bool = False,
     shape: Shape | None = None,
@@ -238,7 +236,7 @@ def resolve_demand(
     flight cannot take.
     """
     _check(demand, planning, offline=offline)
-    user = habits(demand, planning, defaults, shape, offline=offline)
+    user = habits(demand, planning, shape, offline=offline)
     if arrivals is not None:
         user = user._replace(active_hours=HOURS_PER_DAY, peak_to_mean=arrivals.busiest_per_s / arrivals.mean_per_s)
     if demand.kind in AT_ONCE:

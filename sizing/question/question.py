@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, replace
 from typing import Any, NamedTuple
 
-from sizing.catalog import profiles, shelf, workloads
+from sizing.catalog import shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.catalog.prices import PriceRule
 from sizing.model.architecture import SIZES, has_states, is_moe, with_redundant_experts
@@ -14,13 +14,11 @@ from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Corrections, PublishedRuns
-from sizing.specs.data import Data, Formats
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.frozen import Frozen
-from sizing.specs.gpu import Assumptions, GpuType
+from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import (
@@ -108,7 +106,7 @@ class Space(Frozen):
 
 
 class Origin(Frozen):
-    """The origin of a question's values: the workload as served, the names written by the user, the defaults.
+    """The origin of a question's values: the workload as served, and the names written by the user.
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
     name. `notes` are about the model's name. `left_out` is what the workload states of another model. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
@@ -116,7 +114,6 @@ class Origin(Frozen):
     """
 
     workload: Workload
-    defaults: Defaults
     workload_name: str | None = None
     model_id: str = ""
     model_matched_from: str | None = None
@@ -159,13 +156,6 @@ PARTS = {
 }  # the names of the fields of each part
 
 
-def load_data() -> Data:
-    """Read the data files that every evaluation needs."""
-    assumptions, formats, defaults = shelf.only(Assumptions), shelf.only(Formats), shelf.only(Defaults)
-    corrections, runs = shelf.only(Corrections), shelf.only(PublishedRuns)
-    return Data(assumptions, profiles.borrowed, formats, defaults, corrections.of, runs)
-
-
 def shape_of(workload: Workload) -> Shape | None:
     """The hourly profile of a workload: its own weights, or a named profile; None without one."""
     stated = workload.planning.profile
@@ -177,7 +167,7 @@ def shape_of(workload: Workload) -> Shape | None:
     return Shape("of its own", stated, "as asked", "assumed")
 
 
-def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
+def demand_of(workload: Workload) -> Demanded | None:
     """The resolved demand of a workload; None without a demand.
 
     Raises InputError where the peak is unknown, too low to be timed, or too high for a service.
@@ -190,10 +180,10 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
         from sizing.catalog import traces  # loaded where one is stated
 
         rows = traces.load_trace(expanded(stated.trace))
-        arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
+        arrivals = demand.of_trace(rows[:, 0], shelf.only(Defaults).trace_window_s)
     offline, shape, ranges = workload.mode == "offline", shape_of(workload), workload.uncertain
     found = demand.resolve_demand(
-        stated, workload.planning, defaults, offline=offline, shape=shape, arrivals=arrivals, ranges=ranges
+        stated, workload.planning, offline=offline, shape=shape, arrivals=arrivals, ranges=ranges
     )
     rate_per_s, least, most = found.peak_per_s, LEAST_REQUESTS_PER_S, MOST_REQUESTS_PER_S
     if rate_per_s is not None and not least <= rate_per_s <= most:
@@ -203,26 +193,26 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     return found
 
 
-def think_time_of(workload: Workload, defaults: Defaults) -> float:
+def think_time_of(workload: Workload) -> float:
     """Seconds between an answer and a user's next request: as stated for users or for turns, else the default."""
     stated = [of.think_time_s for of in (workload.demand, workload.optimisations.prefix) if of is not None]
-    return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
+    return next((seconds for seconds in stated if seconds is not None), shelf.only(Defaults).think_time_s)
 
 
-def think_time_of_users(workload: Workload, defaults: Defaults) -> float | None:
+def think_time_of_users(workload: Workload) -> float | None:
     """The think time of a demand of concurrent users, which their idle conversations have too; None of another demand."""
     by_users = workload.demand is not None and workload.demand.concurrent_users is not None
-    return think_time_of(workload, defaults) if by_users else None
+    return think_time_of(workload) if by_users else None
 
 
-def pause_between_turns_s(workload: Workload, defaults: Defaults) -> float | None:
+def pause_between_turns_s(workload: Workload) -> float | None:
     """The time that a demand gives between the turns of a user, None where it gives none.
 
     For sessions it is the time from one request to the next. That includes the answer, so caches need no less room.
     """
     sessions = workload.demand and workload.demand.sessions
     if not sessions:
-        return think_time_of_users(workload, defaults)
+        return think_time_of_users(workload)
     return sessions.session_s / sessions.requests_per_session
 
 
@@ -291,23 +281,23 @@ def _with_encoder(model: Model, serving: Serving, positions: int) -> Model:
     return images.with_largest(model, most, positions, facts.encoder, facts.image_rules)
 
 
-def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
+def resolve(workload: Workload, service: Service, *, gpu_budget: int | None = None) -> Question:
     """The question of a workload, with defaults filled in and an empty space to search. `gpu_budget` replaces the workload's.
 
     Raises InputError where neither a demand nor a GPU budget is stated, and as `demand_of` does.
     """
-    planning, demanded = workload.planning, demand_of(workload, defaults)
+    planning, demanded = workload.planning, demand_of(workload)
     budget = workload.gpus if gpu_budget is None else gpu_budget
     if workload.demand is None and budget is None and workload.mode != "offline":
         raise InputError("nothing says how much to serve", field="demand", allowed=DEMANDS)
-    headroom = defaults.headroom if planning.headroom is None else planning.headroom
+    headroom = shelf.only(Defaults).headroom if planning.headroom is None else planning.headroom
     rules = Rules(planning.objective or "gpus", budget, headroom)
-    habits = demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload))
-    origin = Origin(workload, defaults, demanded=demanded, habits=habits)
-    return Question(service, target_of(workload, defaults, demanded), rules, Space(), origin)
+    habits = demanded.habits if demanded else demand.habits(None, planning, shape_of(workload))
+    origin = Origin(workload, demanded=demanded, habits=habits)
+    return Question(service, target_of(workload, demanded), rules, Space(), origin)
 
 
-def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
+def target_of(workload: Workload, demanded: Demanded | None) -> Target:
     """The target of a workload, with the rate from `demanded` and defaults filled in."""
     stated, offline = workload.demand, workload.mode == "offline"
     closed = stated is not None and bool(stated.closed_loop or offline)  # offline requests in flight form a closed loop
@@ -316,17 +306,18 @@ def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None)
         concurrency=stated.concurrency if stated and closed else None,
         limits=Limits() if offline else workload.limits,
         offline=offline,
-        max_utilisation=workload.planning.max_utilisation or defaults.max_utilisation,
+        max_utilisation=workload.planning.max_utilisation or shelf.only(Defaults).max_utilisation,
         population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
-        think_time_s=think_time_of_users(workload, defaults) or 0.0,
+        think_time_s=think_time_of_users(workload) or 0.0,
         within_s=None if stated is None else stated.within_s,
     )
 
 
-def question_without_demand(workload: Workload, service: Service, defaults: Defaults) -> Question:
+def question_without_demand(workload: Workload, service: Service) -> Question:
     """The question of a service without a demand, for the memory of a layout."""
+    defaults = shelf.only(Defaults)
     target = Target(None, None, Limits(), offline=True, max_utilisation=defaults.max_utilisation)
-    return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
+    return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload))
 
 
 def with_longest(question: Question, tokens: int) -> Question:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.catalog.shelf import only
 from sizing.model import architecture, memory, operations
 from sizing.model.architecture import Shard
 from sizing.model.attention import Numeric
@@ -35,6 +36,7 @@ from sizing.replica.step import (
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine_time import FrontEnd, HostTime
 from sizing.specs.frozen import Frozen
+from sizing.specs.gpu import Assumptions
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
@@ -271,7 +273,7 @@ def front_end(kernels: Kernels) -> FrontEnd:
     shard, settings, cached = kernels.shard, kernels.settings, kernels.shard.extras.cached
     if not cached.restored:
         return settings.front_end
-    pcie = kernels.assumptions.link_efficiency * kernels.gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
+    pcie = only(Assumptions).link_efficiency * kernels.gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
     per_token, _ = max(memory.rate_bytes(shard, stage) for stage in shard.stages)
     restore_us = cached.brought * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
     more = settings.front_end.per_prompt_token_us + restore_us

@@ -16,7 +16,7 @@ from sizing.catalog import profiles
 from sizing.catalog.shelf import only
 from sizing.model.operations import Routed
 from sizing.specs.errors import Fault, UntimedError
-from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gpu
+from sizing.specs.gpu import CollectiveRow, EfficiencyRow, Gpu
 from sizing.specs.kernels import Chips, ExpertKernel, MeasuredKernels, Surface, carried
 
 SHARES = ("ec", "eA", "eC")  # constants that are shares of the peak: of products, prefill and latent attention
@@ -37,7 +37,6 @@ class KernelRows:
     """The rows and measured kernels that time one engine on one GPU. `picked` holds those in use, by what was asked for."""
 
     gpu: Gpu
-    borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     unmeasured: set[tuple[Any, ...]] = field(default_factory=set)
@@ -165,7 +164,7 @@ class KernelRows:
     def _pools(self) -> Iterator[tuple[Iterable[EfficiencyRow], str | None]]:
         """Yield the GPU's own rows, then its architecture's assumed set, which is read only if needed."""
         yield self.gpu.efficiency, None
-        assumed = self.borrowed(self.gpu.architecture)
+        assumed = profiles.borrowed(self.gpu.architecture)
         if assumed is not None:
             yield assumed.efficiency, assumed.borrowed_from
 

@@ -21,11 +21,10 @@ from sizing.replica import experts, surfaces
 from sizing.replica.kernel_rows import Choice, KernelRows
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
-from sizing.specs.bands import UNCORRECTED, Correction
-from sizing.specs.data import Data
+from sizing.specs.bands import UNCORRECTED, Correction, Corrections
 from sizing.specs.engine import EngineSettings
 from sizing.specs.engine_time import HostTime, VectorAttention
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, GemmRow, Gpu, stand_ins
+from sizing.specs.gpu import Assumptions, GemmRow, Gpu, stand_ins
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels, Surface
 from sizing.specs.units import GIGA, MICRO, TERA
 
@@ -63,22 +62,20 @@ class Kernels:
     """
 
     gpu: Gpu
-    assumptions: Assumptions
-    borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     shard: Shard
     correction: Correction = UNCORRECTED
 
     @classmethod
-    def of(cls, replica: Replica, data: Data) -> Kernels:
+    def of(cls, replica: Replica) -> Kernels:
         """The kernels of a replica."""
         gpu, service = replica.gpu_type.gpu, replica.service
-        correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
-        return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
+        correction = UNCORRECTED if service.model.pooled else only(Corrections).of(service.situation(gpu))
+        return cls(gpu, service.engine.name, replica.shard, correction)
 
     @cached_property
     def _rows(self) -> KernelRows:
-        return KernelRows(self.gpu, self.borrowed, self.engine)
+        return KernelRows(self.gpu, self.engine)
 
     @cached_property
     def _timers(self) -> dict[str, Callable[[Operation], Numeric]]:
@@ -122,7 +119,7 @@ class Kernels:
     def links(self) -> Links:
         """The links between GPUs, timed by the engine's rows."""
         plain, chosen = self.settings.collectives == "nccl", self.settings
-        return Links(self.gpu, self.assumptions, self._rows, plain, chosen.fused_all_reduce, chosen.one_shot)
+        return Links(self.gpu, self._rows, plain, chosen.fused_all_reduce, chosen.one_shot)
 
     @cached_property
     def draft(self) -> Kernels:
@@ -224,7 +221,7 @@ class Kernels:
         older = self.settings.older_experts
         if kind == "moe" and older is not None:
             row = row.model_copy(update={"compute": older.compute})
-        derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
+        derate = only(Assumptions).weight_only_compute if weight_only and row.precision not in rows else 1.0
         gain = derate * self._gain(operation)
         if surface is not None:
             return self._measured_product(operation, surface, precision, gain)
@@ -268,7 +265,7 @@ class Kernels:
         """
         launch_s = min(t0_s, self._rows.choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
         inputs = operation.matrix.inputs if operation.matrix else 0.0
-        moved, share = surfaces.QUANTISE_BYTES * operation.rows * inputs, self.assumptions.small_kernels.memory
+        moved, share = surfaces.QUANTISE_BYTES * operation.rows * inputs, only(Assumptions).small_kernels.memory
         streamed_s = self._streamed_s(moved, share, t0_s - launch_s)
         bare_s = np.maximum(
             operation.flops / (self._flops_per_s(precision) * self._gain(operation)),
@@ -330,7 +327,7 @@ class Kernels:
         return own if self.settings.older_experts else (*own, *stand_ins(product))
 
     def _small(self, operation: Operation) -> Numeric:
-        constants = self.assumptions.small_kernels
+        constants = only(Assumptions).small_kernels
         return self._beside(operation, self._streamed_s(operation.bytes, constants.memory, constants.t0_us * MICRO))
 
     def _streamed_s(self, moved: Numeric, memory: float, t0_s: float) -> Numeric:
@@ -346,7 +343,7 @@ class Kernels:
 
     def _state(self, operation: Operation) -> Numeric:
         """Recurrent state: traffic at the small kernels' share of bandwidth, products at the 16-bit share of the peak."""
-        constants = self.assumptions.small_kernels
+        constants = only(Assumptions).small_kernels
         row = self._rows.choose("gemm", stand_ins("bf16")).row
         busy = surfaces.combined_s(
             operation.flops,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sizing.catalog.shelf import only
 from sizing.model.attention import Numeric
 from sizing.model.operations import Operation
 from sizing.replica.kernel_rows import KernelRows
@@ -64,7 +65,6 @@ class Links(NamedTuple):
     """
 
     gpu: Gpu
-    assumptions: Assumptions
     rows: KernelRows
     plain: bool
     fused: FusedAllReduce | None = None
@@ -72,7 +72,7 @@ class Links(NamedTuple):
 
     def link(self, gpus: int) -> tuple[str, float, float]:
         """(kind, bytes/s per direction at its usual share, alpha in s) of the slowest link among `gpus` GPUs."""
-        sheet, assumed = self.gpu.datasheet, self.assumptions
+        sheet, assumed = self.gpu.datasheet, only(Assumptions)
         if sheet.link is not None and gpus <= sheet.link.domain_gpus:
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
             return sheet.link.kind, share, assumed.link_alpha_us * MICRO
@@ -95,8 +95,8 @@ class Links(NamedTuple):
                     field="datasheet.node.inter_node_gbit_per_s_per_gpu",
                 )
             )
-        share = self.assumptions.inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
-        return "network", share, self.assumptions.inter_node_alpha_us * MICRO
+        share = only(Assumptions).inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
+        return "network", share, only(Assumptions).inter_node_alpha_us * MICRO
 
     def spread(self, operation: Operation) -> tuple[int, int]:
         """(GPUs per node, nodes) that the group of `operation` spans."""
@@ -127,7 +127,7 @@ class Links(NamedTuple):
         """
         _, nodes = self.spread(operation)
         sent, between = operation.fan_out, operation.fan_out * (nodes - 1) / nodes
-        directly = self._dispatched_s(operation, self.assumptions.dispatch.low_latency, sent - between, between)
+        directly = self._dispatched_s(operation, only(Assumptions).dispatch.low_latency, sent - between, between)
         return np.minimum(directly, self.dispatch_by_node(operation))
 
     def dispatch_by_node(self, operation: Operation) -> Numeric:
@@ -135,7 +135,7 @@ class Links(NamedTuple):
         _, nodes = self.spread(operation)
         between = reached(nodes, operation.fan_out) * (nodes - 1) / nodes
         copies = reached(operation.gpus, operation.fan_out)
-        return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
+        return self._dispatched_s(operation, only(Assumptions).dispatch.high_throughput, copies, between)
 
     def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
         """Seconds to send `here` copies of a message over the link and `between` copies over the network at the same time."""
@@ -147,7 +147,7 @@ class Links(NamedTuple):
         if not between:
             return MICRO * way.alpha_us + moved_s
         _, usual, _ = self.inter_node_link()
-        network = usual / self.assumptions.inter_node_efficiency * way.network
+        network = usual / only(Assumptions).inter_node_efficiency * way.network
         return MICRO * way.alpha_between_us + np.maximum(moved_s, between * operation.message_bytes / network)
 
     def _island_collective(self, operation: Operation) -> Numeric:
@@ -167,7 +167,7 @@ class Links(NamedTuple):
             return 0.0
         more = 1 / own.gb_per_s_per_direction - 1 / measured.gb_per_s_per_direction
         sent = traffic_factor(operation.rule, operation.gpus) * operation.message_bytes
-        return sent * more / (self.assumptions.link_efficiency * GIGA)
+        return sent * more / (only(Assumptions).link_efficiency * GIGA)
 
     def _one_shot_s(self, operation: Operation, row: CollectiveRow) -> Numeric:
         """Seconds by the measured row; few tokens' bytes beyond the row's largest one-shot message go to each GPU."""

@@ -20,7 +20,7 @@ from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
 from sizing.specs.bands import Bands, MemoryKind, find
-from sizing.specs.data import Data
+from sizing.specs.data import Formats
 from sizing.specs.engine import EngineSettings
 from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Gpu, GpuType
@@ -109,11 +109,9 @@ class Refusal(NamedTuple):
     weights_gib: float | None = None
 
 
-def of(
-    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
-) -> Replica | Refusal:
+def of(service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None) -> Replica | Refusal:
     """The replica of a service on one layout, or its refusal by the hardware, by the engine or for lack of memory."""
-    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
+    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name)
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
         return Refusal(gpu_type, plan.weight_format, layout, *refused)
@@ -121,13 +119,13 @@ def of(
 
 
 def unchecked(
-    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
+    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None
 ) -> tuple[Replica, tuple[tuple[str, str], ...]]:
     """(replica, refusals) of a service on one layout; the replica is built even if it is refused.
 
     A refusal by hardware or engine is (reason, detail).
     """
-    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
+    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name)
     refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
     return laid_out(laid, gpu_type, precision_name, resolved, plan, layout), refused
 
@@ -181,19 +179,19 @@ def unstarted(replica: Replica) -> str:
 
 
 def candidates(
-    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data, reach: Reach = "all"
+    service: Service, gpu_type: GpuType, precision_name: str | None, reach: Reach = "all"
 ) -> Iterator[Replica | Refusal]:
     """Yield the layouts of one GPU type and precision within a reach: as a replica, or as a refusal.
 
     If the engine refuses a split, it refuses it at every pipeline depth, so the split is yielded once. Depths are tried
     from shallow to deep. Once a depth fits, only depths up to twice as deep follow, because deeper ones only add bubbles.
     """
-    for split in splits(service, gpu_type.gpu, data.defaults, reach):
-        deepest = max(data.defaults.max_pp, service.serving.pp or 1)
-        for pp in depths(service, split, gpu_type.gpu, data.defaults, reach):
+    for split in splits(service, gpu_type.gpu, reach):
+        deepest = max(only(Defaults).max_pp, service.serving.pp or 1)
+        for pp in depths(service, split, gpu_type.gpu, reach):
             if pp > deepest:
                 break
-            found = of(service, gpu_type, split._replace(pp=pp), precision_name, data)
+            found = of(service, gpu_type, split._replace(pp=pp), precision_name)
             yield found
             if isinstance(found, Replica):
                 deepest = min(deepest, 2 * pp)
@@ -201,7 +199,7 @@ def candidates(
                 break
 
 
-def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterator[Layout]:
+def splits(service: Service, gpu: Gpu, reach: Reach = "all") -> Iterator[Layout]:
     """Yield the ways to split a layer (at pp 1): tp within an island, MoE models with and without expert parallelism.
 
     Sizes are powers of two, which fill a node; `reach="all"` tries every size. Experts are also spread over attention-data
@@ -210,6 +208,7 @@ def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all")
     """
     serving = service.serving
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
+    defaults = only(Defaults)
     node = min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica)
     widest = max(1, node // given.token_ranks)
     experts = architecture.is_moe(service.model)
@@ -237,7 +236,7 @@ def _doublings(most: int) -> Iterator[int]:
     return (2**power for power in range(most.bit_length()))
 
 
-def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterable[int]:
+def depths(service: Service, split: Layout, gpu: Gpu, reach: Reach = "all") -> Iterable[int]:
     """The pipeline depths to try for a split.
 
     A given depth is the only one. If only tp is given, or if `reach` is `usual`, the depth is 1. Otherwise the defaults
@@ -249,6 +248,7 @@ def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach:
         return (serving.pp or 1,)
     if reach == "usual":
         return (1,)
+    defaults = only(Defaults)
     deepest = min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus))
     node = gpu.datasheet.island_gpus
     if reach == "all" or split.gpus >= node:
@@ -318,7 +318,7 @@ def _chunks_by_itself(service: Service, resolved: EngineSettings) -> bool:
 
 
 def _resolved(
-    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
+    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
     """The service with the extras of a layout, and its settings and formats on this layout.
 
@@ -331,7 +331,7 @@ def _resolved(
         service.model,
         gpu_type.gpu,
         resolved,
-        data.formats,
+        only(Formats),
         precision=precision_name,
         kv_precision=service.kv_precision,
         extras=service.extras,

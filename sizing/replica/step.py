@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sizing.catalog.shelf import only
 from sizing.model import operations
 from sizing.model.architecture import Shard
 from sizing.model.attention import Numeric
@@ -22,6 +23,7 @@ from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine_time import FrontEnd, HostTime
 from sizing.specs.frozen import Frozen
+from sizing.specs.gpu import Assumptions
 from sizing.specs.units import MICRO, MILLI
 
 MOST_TAKEN = 0.5  # largest share of a step that own runs remove; a larger one was fitted to other kinds of steps
@@ -155,7 +157,7 @@ def launch_s(kernels: Kernels) -> float:
     each_s = MICRO * kernels.settings.host.eager_launch_us
     if not each_s:
         return 0.0
-    shard, stated = kernels.shard, kernels.assumptions.launches
+    shard, stated = kernels.shard, only(Assumptions).launches
     ranks = float(shard.layout.dp)
     found = (
         *operations.split_body(shard, ranks),

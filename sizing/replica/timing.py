@@ -20,7 +20,6 @@ from sizing.replica import step as step_model
 from sizing.replica.curves import Array, Batching, Curves, StepLengths, decode_step_s, prefill_steps
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
-from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.frozen import Frozen
 
@@ -100,7 +99,6 @@ class Timing(Frozen):
     What does not depend on lengths is tabulated once per process.
     """
 
-    data: Data
     _splits: dict[_Key, tuple[Kernels, Curves]] = field(default_factory=dict)
 
     def of(self, replica: Replica) -> Timed:
@@ -132,7 +130,7 @@ class Timing(Frozen):
             return error
 
     def _key(self, replica: Replica) -> _Key:
-        split = Kernels.of(replica, self.data).at(replica.layout._replace(pp=1))
+        split = Kernels.of(replica).at(replica.layout._replace(pp=1))
         return _Key(split, replica.service.isl, replica.service.osl)
 
     def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
@@ -192,9 +190,9 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     )
 
 
-def timed(replica: Replica, data: Data) -> Timed:
+def timed(replica: Replica) -> Timed:
     """One replica with its step times. Raises UntimedError if an operation has no timing data."""
-    return Timing(data).of(replica)
+    return Timing().of(replica)
 
 
 PrefillSteps = Callable[[Numeric], Numeric]  # seconds of a step with prefill, by the prompts that share it

@@ -18,7 +18,7 @@ from sizing.launch.findings import Checked
 from sizing.model.memory import MemoryUse
 from sizing.planning.cost import Bill
 from sizing.planning.plan import Plan
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.frozen import Frozen
 
@@ -96,7 +96,7 @@ def shown(
 
         return Shown(curve_sections.document(of_curve.record(result, question, grid or default_grid(question))))
     if isinstance(result, MemoryUse) and question is not None:
-        asked = deployment(question, load_data())
+        asked = deployment(question)
         if asked.memory != result._replace(max_model_len_that_fits=asked.memory.max_model_len_that_fits):
             raise InputError(Fault("is not the memory of this question", field="question"))
         return _of("memory", asked)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from sizing.answers.confidence import least_of
 from sizing.answers.simulate import Runs, Scenario, ranges
-from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.formats.view import (
     Assumption,
@@ -48,7 +47,7 @@ from sizing.report.parts.question import (
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.sentences import assumed, line
 from sizing.report.parts.traffic import LengthInputs, LoadInputs, latencies
-from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
+from sizing.specs.bands import BandMetric, ErrorBand, Situation, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, latency_name
 
@@ -256,7 +255,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     situation = question.service.situation(scenario.resolved.gpu_type.gpu, at)
     situation = situation._replace(mode="offline" if offline else "served")
     if run.stable:
-        likely = {band.metric: band for band in ranges(scenario, shelf.only(PublishedRuns))}
+        likely = {band.metric: band for band in ranges(scenario)}
         least = _least(scenario, situation) if likely else {}
         yield from evidence.of_latencies(run, prefix, situation, likely, least)
     if not (paced and run.stable):
@@ -267,7 +266,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
 
 def _least(scenario: Scenario, situation: Situation) -> dict[BandMetric, float]:
     """The low ends of the latencies of a lone request on the scenario's replica."""
-    load = timed(scenario.resolved.replica, scenario.resolved.data)
+    load = timed(scenario.resolved.replica)
     itl_ms = load.solo_itl_s / MILLI if load.batching.decodes else None
     return least_of(load.solo_ttft_s / MILLI, itl_ms, situation._replace(mode="served", load="solo"))
 

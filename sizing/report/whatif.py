@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.whatif import Combination, Trials, Tried, Varied, is_better
+from sizing.catalog.shelf import only
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -32,6 +33,7 @@ from sizing.report.parts.layouts import Limited, figures_by_name
 from sizing.report.parts.quantities import E2E, GPU, GPUS, ITL, LATENCY_QUANTITIES, TTFT, at_limit, of_task
 from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
 from sizing.report.parts.screen import NEXT, few, following, rests_on
+from sizing.specs.workload import Defaults
 
 NOTE = "requests/s: the most of a row's GPUs within the limits{}; all rows in closed form"
 OF_TOKENS = "; $/M: output tokens"
@@ -167,7 +169,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
         gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
         unconditional=_combined(trials.unconditional, trials.closed_form.best, question, flags),
-        most_sensible_gpus=question.origin.defaults.most_gpus_compared,
+        most_sensible_gpus=only(Defaults).most_gpus_compared,
     )
 
 

@@ -199,11 +199,6 @@ def applies(entry: Band | Correction, situation: Situation) -> bool:
     return all(getattr(entry, name, None) in (None, value) for name, value in situation._asdict().items())
 
 
-def uncorrected(situation: Situation) -> Correction:
-    """No correction, whatever the situation."""
-    return UNCORRECTED
-
-
 USUAL, EVEN = 0.9, 0.5  # confidence: 9 in 10 published runs of the kind; as likely as not
 LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
 ROUNDING = 1e-9  # of a share of runs
@@ -381,10 +376,3 @@ def _like_own(bands: Sequence[Band], names: Sequence[str], least: int) -> Simila
         wide = (ends[1] - ends[0]) / 2 / students(HIGH_END, band.n - 1)
         times[:, TIMES.index(name)] = np.exp(ends.mean() + wide * students(share, band.n - 1))
     return SimilarRuns(min(band.n for band in of.values()), np.ones(STEPS), times, own=True)
-
-
-class Confidence(NamedTuple):
-    """The confidence asked of a size: the share of similar published runs that must keep the limits, and the published runs."""
-
-    share: float
-    runs: PublishedRuns

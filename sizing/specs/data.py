@@ -1,13 +1,9 @@
 """The data files that every evaluation reads, and the rules by which answers are varied and verified."""
 
-from collections.abc import Callable
 from typing import Literal
 
-from sizing.specs.bands import Correction, PublishedRuns, Situation, uncorrected
-from sizing.specs.frozen import Frozen
-from sizing.specs.gpu import AssumedEfficiency, Assumptions
 from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec, Text
-from sizing.specs.workload import Defaults, Limits
+from sizing.specs.workload import Limits
 
 
 class PrecisionFormat(Spec):
@@ -31,17 +27,6 @@ class Formats(OneFile):
 
     formats: dict[str, PrecisionFormat]
     date: Text
-
-
-class Data(Frozen):
-    """The data files that every evaluation reads, and how to look up the efficiencies that a GPU borrows."""
-
-    assumptions: Assumptions
-    borrowed: Callable[[str], AssumedEfficiency | None]
-    formats: Formats
-    defaults: Defaults
-    correction: Callable[[Situation], Correction] = uncorrected
-    runs: PublishedRuns | None = None
 
 
 class Longer(Spec):

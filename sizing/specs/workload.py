@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -41,9 +41,6 @@ from sizing.specs.values import (
     within,
     written,
 )
-
-if TYPE_CHECKING:
-    from sizing.specs.bands import Confidence
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
@@ -448,7 +445,7 @@ class Target(Frozen):
     limits: Limits
     offline: bool
     max_utilisation: float
-    confidence: "Confidence | None" = None
+    confidence: float | None = None
     population: float | None = None
     think_time_s: float = 0.0
     within_s: float | None = None

@@ -12,7 +12,6 @@ from sizing.answers.answer import Outcome
 from sizing.answers.search import search
 from sizing.catalog import shelf
 from sizing.model.precision import narrower
-from sizing.question.question import load_data
 from sizing.specs.data import Formats
 
 ASKED: dict[str, Any] = {"gpu": "h100-sxm", "isl": 1000, "osl": 100, "rps": 1, "ttft": "p95:1s", "itl": "30ms"}
@@ -47,13 +46,13 @@ def test_a_limit_that_leaves_replicas_nearly_idle_is_said(gpu: str, idle: bool) 
     What three times the limit takes is the answer to that question, of any layout.
     """
     question = ask(model="llama-3.3-70b", precision="fp8", gpu=gpu, isl=2000, osl=300, rps=20, ttft="p95:1s")
-    best = search(question, load_data()).best
+    best = search(question).best
     assert best is not None
-    found = nearly_idle(best, question, lambda asked: search(asked, load_data()).best)
+    found = nearly_idle(best, question, lambda asked: search(asked).best)
     assert (found is not None) == idle
     if found is not None:
         most = best.pool.capacity.requests_per_s
         assert found.share == most / best.pool.timed.highest_per_s < RULES.nearly_idle
-        again = search(question.with_(limits=question.target.limits.at("ttft", found.times)), load_data()).best
+        again = search(question.with_(limits=question.target.limits.at("ttft", found.times))).best
         assert found.looser is not None and again is not None
         assert found.looser.gpus == again.gpus < best.gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.answers import pools
 from sizing.answers.answer import Answer, Outcome
@@ -23,10 +23,10 @@ def outcomes() -> list[Outcome]:
     side = PoolSpace(h100, PoolLayout(tp=1))
     asked = SeparatePools(side, side, shelf.only(HandOver))
     whole, pairs = (
-        search(REQUEST.with_(gpu_types=h100, precisions=(None,)), data()),
-        pools.search(REQUEST.with_(pools=asked), data()),
+        search(REQUEST.with_(gpu_types=h100, precisions=(None,))),
+        pools.search(REQUEST.with_(pools=asked)),
     )
-    return [whole, verify(whole, data()), pairs, verify(pairs, data())]
+    return [whole, verify(whole), pairs, verify(pairs)]
 
 
 @pytest.mark.parametrize("number", range(4))

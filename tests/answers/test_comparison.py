@@ -11,16 +11,17 @@ import pytest
 from sizing import ask, cost
 from sizing.answers.compare import compare, place
 from sizing.answers.estimate import answer, estimate, surely_answered
+from sizing.catalog import shelf
 from sizing.cli.main import run
-from sizing.question.question import load_data
-from sizing.specs.bands import USUAL, Confidence
+from sizing.specs.bands import USUAL, PublishedRuns
+from sizing.specs.workload import Defaults
 
 
 def test_a_comparison_simulates_the_ten_best_and_leaves_out_answers_of_very_many_gpus() -> None:
     """A demand that a small card serves with thousands of GPUs only, while others take some dozens."""
     question = ask("chat", gpu="all", rps=300, precision="fp8")
     closed = compare(question, simulated=False)
-    most = question.origin.defaults.most_gpus_compared
+    most = shelf.only(Defaults).most_gpus_compared
     assert all(outcome.best is None or outcome.best.gpus <= most for outcome in closed)
     left_out = [outcome for outcome in closed if any("leaves out" in refusal.detail for refusal in outcome.refusals)]
     assert left_out and all(outcome.refusals[0].reason == "gpu_budget" for outcome in left_out)
@@ -55,9 +56,8 @@ def test_a_cheaper_layout_is_named_only_where_another_reach_finds_it() -> None:
 
 def test_published_runs_of_another_process_are_the_same_runs() -> None:
     """Each process has its own copy of the published runs, and keeps what it found in them."""
-    runs, question = load_data().runs, ask("chat", gpu="h100-sxm,h200-sxm")
-    assert runs is not None
-    sure = question.with_(confidence=Confidence(USUAL, runs))
+    runs, question = shelf.only(PublishedRuns), ask("chat", gpu="h100-sxm,h200-sxm")
+    sure = question.with_(confidence=USUAL)
 
     def apart(work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
         return (pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task))))) for task in tasks)
@@ -75,9 +75,9 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
         alone = estimate(ask("chat", gpu=outcome.question.space.gpu_types[0].id), relaxed=False)
         assert outcome.odds is not None and alone.odds is not None and outcome.odds.gpus == alone.odds.gpus
     h100 = found[0].question.with_(confidence=None)
-    plain = answer(h100, load_data(), finds_sure=False)
+    plain = answer(h100, finds_sure=False)
     assert plain.odds is None and plain.best is not None
-    first, by_capacity = found[0].odds, surely_answered((h100, plain), load_data(), simulated=False)
+    first, by_capacity = found[0].odds, surely_answered((h100, plain), simulated=False)
     assert first is not None and by_capacity.odds is not None and first.gpus is not None
     assert by_capacity.odds.gpus == first.gpus > plain.best.gpus
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, files, option, real_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +25,8 @@ from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.answers.verify import raised
 from sizing.cli.main import run
-from sizing.question.question import Question, load_data
-from sizing.specs.bands import EVEN, Confidence, PublishedRuns
-from sizing.specs.data import Data
+from sizing.question.question import Question
+from sizing.specs.bands import EVEN, PublishedRuns
 from sizing.specs.workload import LATENCIES
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -43,10 +42,6 @@ def runs_of(times: Sequence[float | tuple[float, ...]], kind: str = "dense") -> 
     return PublishedRuns(groups=names, runs="\n".join(lines), least_groups=3, source="a test", date="2026-01-01")
 
 
-def with_runs(times: Sequence[float | tuple[float, ...]]) -> Data:
-    return replace(data(), runs=runs_of(times))
-
-
 @cache
 def asked(limit_ms: float | None, rate: float, headroom: float = 0.0) -> Question:
     limits = {} if limit_ms is None else {"limits": {"itl": f"{limit_ms}ms", "ttft": "p95:2s"}}
@@ -60,13 +55,14 @@ def asked(limit_ms: float | None, rate: float, headroom: float = 0.0) -> Questio
     return question.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))
 
 
-def answered(question: Question, data_: Data) -> Outcome:
-    return answer(question, data_, simulated=False)
+def answered(question: Question, runs: PublishedRuns) -> Outcome:
+    with files(runs):
+        return answer(question, simulated=False)
 
 
 def sure_of(question: Question, share: float, runs: PublishedRuns) -> float:
     """The GPUs for a confidence; infinite where no number of them is enough."""
-    found = answered(question.with_(confidence=Confidence(share, runs)), data()).best
+    found = answered(question.with_(confidence=share), runs).best
     return math.inf if found is None else found.gpus
 
 
@@ -75,7 +71,7 @@ def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> 
     cheap, dear = (option(name, price) for name, price in (("mi300x", 1.0), ("h100-sxm", 50.0)))
     for first, second in ((cheap, dear), (option("h100-sxm", 1.0), option("mi300x", 50.0))):
         question = asked(50.0, 400.0).with_(gpu_types=(first, second), objective="cost")
-        found = answered(question, with_runs(TEN))
+        found = answered(question, runs_of(TEN))
         assert found.best is not None and found.best.pool.replica.gpu_type.id == first.id and found.odds is not None
         assert (found.odds.gpus is None) == (first.id == "mi300x") == (found.cheaper_when_sure is not None)
         if found.cheaper_when_sure is not None:
@@ -87,9 +83,10 @@ def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> 
 
 
 def test_without_limits_a_margin_is_how_much_longer_a_request_takes() -> None:
-    best = search(asked(None, 100.0), data()).best
+    best = search(asked(None, 100.0)).best
     assert best is not None
-    (found,) = margins([(best.pool.timed, asked(None, 100.0))], runs_of(TEN))
+    with files(runs_of(TEN)):
+        (found,) = margins([(best.pool.timed, asked(None, 100.0))])
     assert not isinstance(found, str)
     assert found.groups == 10
     assert [found.of(share) for share in (0.5, 0.9, 0.95)] == pytest.approx([1.2, 1.6, 1.7])
@@ -99,10 +96,11 @@ def test_without_limits_a_margin_is_how_much_longer_a_request_takes() -> None:
 def test_a_run_that_is_slower_in_all_serves_what_the_scaled_model_would() -> None:
     """Times k times as long keep a limit L at the load at which the model keeps L / k, at a k-th of its rate."""
     question, slower = asked(20.0, 100.0), 1.25
-    best = search(question, data()).best
-    tighter = search(asked(20.0 / slower, 100.0).with_(limits=_tighter(question, slower)), data()).best
+    best = search(question).best
+    tighter = search(asked(20.0 / slower, 100.0).with_(limits=_tighter(question, slower))).best
     assert best is not None and tighter is not None
-    (found,) = margins([(best.pool.timed, question)], runs_of((slower, slower, slower)))
+    with files(runs_of((slower, slower, slower))):
+        (found,) = margins([(best.pool.timed, question)])
     assert not isinstance(found, str)
     expected = best.pool.capacity.amount / (tighter.pool.capacity.amount / slower)
     assert found.of(0.9) == pytest.approx(expected, rel=0.02)
@@ -123,9 +121,10 @@ def test_the_margin_is_joint() -> None:
     good = [(1.0,) * 4] * 7
     bad = [(60.0, 1.0, 1.0, 1.0), (1.0, 1.6, 1.0, 1.0), (1.0, 1.0, 1.0, 1.6)]
     question = asked(20.0, 100.0)
-    best = search(question, data()).best
+    best = search(question).best
     assert best is not None
-    (found,) = margins([(best.pool.timed, question)], runs_of([*good, *bad]))
+    with files(runs_of([*good, *bad])):
+        (found,) = margins([(best.pool.timed, question)])
     assert not isinstance(found, str)
     assert found.of(0.7) == pytest.approx(1.0)
     assert found.of(0.8) > 1.2
@@ -139,7 +138,7 @@ def test_the_margin_is_joint() -> None:
 @settings(max_examples=15, deadline=None)
 def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
-    found = answered(question, replace(data(), runs=runs))
+    found = answered(question, runs)
     said = found.odds
     if found.best is None:  # no layout keeps the limit in half of the runs
         assert {refusal.reason for refusal in found.refusals} == {UNSURE} and np.median(times) > 1
@@ -155,9 +154,10 @@ def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[f
             assert sure_of(asked(0.9 * limit, round(rate, 1)), 0.9, runs) >= counts[2]
 
 
+@files(runs_of(TEN))
 def test_the_sure_number_is_that_of_the_confidence() -> None:
     question = asked(None, 400.0)
-    found = estimate(question, with_runs(TEN), simulated=False)
+    found = estimate(question, simulated=False)
     assert found.odds is not None and found.best is not None
     assert (found.odds.groups, found.odds.confidence) == (10, 0.9)
     assert found.odds.gpus == sure_of(question, 0.9, runs_of(TEN))
@@ -167,29 +167,31 @@ def test_the_sure_number_is_that_of_the_confidence() -> None:
 
 def test_no_size_has_less_than_even_odds() -> None:
     question = asked(None, 400.0)
-    centred = answered(question, with_runs((1.0, 1.0, 1.0, 1.0)))
-    slow = answered(question, with_runs((0.9, 1.5, 1.5, 1.6)))
+    centred = answered(question, runs_of((1.0, 1.0, 1.0, 1.0)))
+    slow = answered(question, runs_of((0.9, 1.5, 1.5, 1.6)))
     assert centred.best is not None and slow.best is not None
     assert slow.best.gpus == pytest.approx(1.5 * centred.best.gpus, abs=1)
     assert slow.question.target.confidence is None
     budget = question.with_(gpu_budget=centred.best.gpus)
-    assert answered(budget, with_runs((1.0, 1.0, 1.0, 1.0))).answer is not None
-    assert answered(budget, with_runs((0.9, 1.5, 1.5, 1.6))).answer is None
+    assert answered(budget, runs_of((1.0, 1.0, 1.0, 1.0))).answer is not None
+    assert answered(budget, runs_of((0.9, 1.5, 1.5, 1.6))).answer is None
 
 
 def test_too_few_groups_say_nothing() -> None:
     question = asked(None, 100.0)
-    few = estimate(question, with_runs((1.5, 1.5)), simulated=False)
+    with files(runs_of((1.5, 1.5))):
+        few = estimate(question, simulated=False)
     assert few.odds is not None and few.odds.gpus is None and few.odds.chance is None
     assert few.odds.why_not == "no published runs like this"
-    other = estimate(question, replace(data(), runs=runs_of(TEN, kind="moe")), simulated=False)
+    with files(runs_of(TEN, kind="moe")):
+        other = estimate(question, simulated=False)
     assert other.odds is not None and other.odds.gpus is None
 
 
 def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
     question = asked(20.0, 1.0).with_(requests_per_s=None, gpu_budget=4)
-    plain = answered(question, data()).best
-    surely = answered(question.with_(confidence=Confidence(0.9, runs_of(TEN))), data()).best
+    plain = answered(question, runs_of((1.0, 1.0))).best
+    surely = answered(question.with_(confidence=0.9), runs_of(TEN)).best
     assert plain is not None and surely is not None
     assert surely.gpus == plain.gpus == 4
     assert surely.requests_per_s == pytest.approx(plain.requests_per_s / surely.pool.margin)
@@ -198,20 +200,19 @@ def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
 
 def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | None], Outcome]:
     """What says how many GPUs are sure: beside the answer, with a confidence, the least budget, the least that a check passes."""
-    asked_for, data_ = sizing.ask(**stated), load_data()
-    assert data_.runs is not None
-    plain = answer(asked_for, data_, simulated=simulated)
-    cautious = asked_for.with_(confidence=Confidence(0.9, data_.runs))
-    surely = answer(cautious, data_, simulated=simulated)
+    asked_for = sizing.ask(**stated)
+    plain = answer(asked_for, simulated=simulated)
+    cautious = asked_for.with_(confidence=0.9)
+    surely = answer(cautious, simulated=simulated)
     assert plain.odds is not None and plain.answer is not None and surely.answer is not None and surely.odds is not None
     count, each = surely.answer.pool.count, surely.answer.pool.replica.layout.gpus
     assert (surely.odds.gpus, (surely.odds.chance or 0) >= 0.9) == (surely.answer.gpus, True)
 
     def within(budget: int) -> Outcome:
-        return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, finds_sure=False)
+        return answer(cautious.with_(gpu_budget=budget), simulated=simulated, finds_sure=False)
 
     def passes(replicas: int) -> bool:
-        found = check_size(asked_for, replicas, data_, simulated=simulated, confidence=0.9)
+        found = check_size(asked_for, replicas, simulated=simulated, confidence=0.9)
         assert found.odds is not None and found.odds.gpus == count * each
         return found.holds and (found.odds.chance or 0.0) >= 0.9
 
@@ -226,7 +227,7 @@ def test_a_simulated_sure_count_is_one_number() -> None:
     """Of a replica that is used to 80 % of what it serves, which leaves too little for the slower of published runs."""
     experts = {"model": "openai/gpt-oss-120b", "gpu": "h100-sxm", "tp": 2, "ep": 1}
     stated: dict[str, Any] = {**experts, "isl": 300, "osl": 40, "ttft": "p95:150ms"}
-    one = estimate(sizing.ask(**stated, concurrency=1), load_data(), simulated=False).best
+    one = estimate(sizing.ask(**stated, concurrency=1), simulated=False).best
     assert one is not None
     counts, plain = counts_of({**stated, "concurrency": int(0.8 * one.pool.capacity.amount)}, simulated=True)
     assert plain.answer is not None and plain.verified and plain.odds is not None
@@ -234,9 +235,10 @@ def test_a_simulated_sure_count_is_one_number() -> None:
     assert (plain.odds.chance or 1.0) < 0.9
 
 
+@files(runs_of(TEN))
 def test_a_sure_size_keeps_the_plain_limits_under_its_margin() -> None:
-    question = asked(20.0, 300.0).with_(confidence=Confidence(0.9, runs_of(TEN)))
-    found = answer(question, data())
+    question = asked(20.0, 300.0).with_(confidence=0.9)
+    found = answer(question)
     assert found.verified and found.best is not None and found.best.pool.margin > 1.2
     load, heavier = raised(found.best, question)
     assert heavier.target.requests_per_s == pytest.approx(300.0 * found.best.pool.margin)
@@ -247,22 +249,20 @@ def test_a_sure_size_keeps_the_plain_limits_under_its_margin() -> None:
 def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
     """TP2 serves more replicas, TP4 is as many GPUs and sure at fewer: the answer is the layout of the sure size."""
     for rate in (4, 9):
-        found = answered(
-            sizing.ask(model="llama-3.1-70b", gpu="h100-sxm", isl=1000, osl=300, itl="40ms", rps=rate), load_data()
+        found = estimate(
+            sizing.ask(model="llama-3.1-70b", gpu="h100-sxm", isl=1000, osl=300, itl="40ms", rps=rate), simulated=False
         )
         assert found.answer is not None and found.sure_answer is not None
         alike = [each for each in found.answers if is_alike(each, found.sure_answer)]
         assert is_alike(found.answer, found.sure_answer) or alike[0].gpus > found.answer.gpus
 
 
+@files(runs_of(TEN))
 def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
     """Of one deployment: to the share of runs that are no slower than predicted, where all of its capacity is used."""
-    of_all = check_size(asked(20.0, 300.0), 5, with_runs(TEN), simulated=False).most_requests_per_s
+    of_all = check_size(asked(20.0, 300.0), 5, simulated=False).most_requests_per_s
     assert of_all is not None
-    found = [
-        check_size(asked(20.0, use * of_all), 5, with_runs(TEN), simulated=False).odds
-        for use in (0.4, 0.7, 0.85, 0.93, 1.0)
-    ]
+    found = [check_size(asked(20.0, use * of_all), 5, simulated=False).odds for use in (0.4, 0.7, 0.85, 0.93, 1.0)]
     chances, counts = zip(*((each.chance, each.gpus) for each in found if each is not None), strict=True)
     assert list(chances) == sorted(chances, reverse=True) and chances[-1] == pytest.approx(0.3)
     assert len(set(chances)) > 3 and list(counts) == sorted(counts)
@@ -275,9 +275,10 @@ def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> No
             asked(20.0, rate),
             runs_of([(1.0, 0.7 + 0.1 * number, 1.0, 0.8 + 0.05 * number) for number in range(10)]),
         )
-        found = answered(question, replace(data(), runs=runs))
+        found = answered(question, runs)
         assert found.answer is not None and found.odds is not None
-        ranges = {band.metric: band for band in likely(found.answer, question, runs)}
+        with files(runs):
+            ranges = {band.metric: band for band in likely(found.answer, question)}
         pool = found.answer.pool
         least = pool.capacity.requests_per_s * pool.count * ranges["throughput"].low
         slowest_s = pool.closed_s("itl")["mean"] * ranges["itl"].high
@@ -287,23 +288,24 @@ def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> No
         assert (found.odds.by, found.odds.times) == ("itl", pytest.approx(1.5))
 
 
+@files(runs_of(TEN))
 def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
     """Where simulated latencies are longer than the closed form's, more runs than the range leaves out miss the limit."""
-    question, runs = asked(20.0, 60.0), runs_of(TEN)
-    found = answered(question, replace(data(), runs=runs))
+    question = asked(20.0, 60.0)
+    found = answer(question, simulated=False)
     assert found.answer is not None and found.odds is not None
-    ranges, pool = {band.metric: band for band in likely(found.answer, question, runs)}, found.answer.pool
+    ranges, pool = {band.metric: band for band in likely(found.answer, question)}, found.answer.pool
     chances = []
     for longer in (1.0, 1.2, 1.4, 1.7, 2.0):
         simulated_s = {name: {k: s * longer for k, s in pool.closed_s(name).items()} for name in LATENCIES}
         size = replace(found.answer, run=SimpleNamespace(latencies_s=simulated_s))  # type: ignore[arg-type]
         of_all, sized_even = (
-            odds_of([SizeAtOdds(size, question, sure, even)], runs)[0].chance
+            odds_of([SizeAtOdds(size, question, sure, even)])[0].chance
             for sure, even in ((found.sure_answer, False), (None, True))
         )
         assert of_all is not None and sized_even is not None
         highest_s = size.latency_s("itl")["mean"] * ranges["itl"].high
-        assert highest_s <= 0.020 * (1 + 1e-6) or of_all <= 1 - runs.tail
+        assert highest_s <= 0.020 * (1 + 1e-6) or of_all <= 1 - runs_of(TEN).tail
         assert sized_even >= min(EVEN, found.odds.chance or 0.0), "simulated for even odds"
         chances.append(of_all)
     assert chances == sorted(chances, reverse=True) and chances[-1] < chances[0]
@@ -314,7 +316,7 @@ def test_a_tie_does_not_take_the_odds_below_even() -> None:
     question = sizing.ask(
         model="openai/gpt-oss-120b", gpu="mi325x", engine="sglang", isl=1000, osl=1000, rps=20, ttft="2s", e2e="20s"
     )
-    found = answered(question, load_data())
+    found = answer(question, simulated=False)
     assert found.odds is not None and (found.odds.chance is None or found.odds.chance >= EVEN)
 
 
@@ -402,19 +404,19 @@ def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_ev
 
 
 @pytest.mark.parametrize("limit_ms", [None, 40.0])
+@files(runs_of(TEN))
 def test_what_given_gpus_serve_surely_is_sure_when_asked_for(limit_ms: float | None) -> None:
     """The rate that given GPUs serve has even odds, those that 90 % of runs keep have 90 %, as the demand too; a tenth more has not."""
-    found = with_runs(TEN)
     given = asked(limit_ms, 1.0).with_(requests_per_s=None, gpu_budget=2)
-    outcome = answer(given, found, simulated=False)
+    outcome = answer(given, simulated=False)
     of = outcome.odds
     assert outcome.best is not None and of is not None and of.chance and of.requests_per_s_sure and of.users_sure
     assert EVEN <= of.chance < 0.9
 
     def odds(**demand: float) -> float:
-        best = search(given.with_(**demand), found).best
+        best = search(given.with_(**demand)).best
         assert best is not None
-        (said,) = odds_of([SizeAtOdds(best, given.with_(**demand))], found.runs)
+        (said,) = odds_of([SizeAtOdds(best, given.with_(**demand))])
         return said.chance or 0.0
 
     users = {"population": float(of.users_sure), "think_time_s": 30.0}

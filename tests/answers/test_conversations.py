@@ -25,7 +25,7 @@ from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
 from sizing.question.options import WORKLOAD_OPTIONS, options_of
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question
 from sizing.replica.histories import IDLE_CACHES, idle_conversations
 from sizing.specs.units import GIB
 
@@ -57,7 +57,7 @@ def asked(**values: Any) -> Question:
 
 
 def best(asking: Question) -> Pool:
-    found = search(asking, load_data()).best
+    found = search(asking).best
     assert found is not None
     return found.pool
 
@@ -190,7 +190,7 @@ def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:
     assert cached.engines == found.count > 1
     assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.count, 16)))
     assert found.capacity.amount * found.count >= 40
-    fewer = with_count(found, found.count - 1, asking, load_data())
+    fewer = with_count(found, found.count - 1, asking)
     assert fewer.replica.service.extras.cached.hit > cached.hit
     assert fewer.capacity.amount * fewer.count < 40
 
@@ -302,7 +302,7 @@ def test_gpus_have_one_capacity(routing: str, unlimited: bool) -> None:
 
     def capacity(gpus: int, rps: float | None) -> tuple[float, int]:
         found = best(asking.with_(requests_per_s=rps, gpu_budget=None if rps else gpus))
-        pool = found if found.count == gpus else with_count(found, gpus, asking.with_(requests_per_s=rps), load_data())
+        pool = found if found.count == gpus else with_count(found, gpus, asking.with_(requests_per_s=rps))
         return pool.capacity.requests_per_s * gpus, found.count
 
     given = [capacity(gpus, None)[0] for gpus in (2, 3)]

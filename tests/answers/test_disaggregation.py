@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model
+from builders import ask, kernels_for, option, real_gpu, real_model
 
 from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
@@ -86,7 +86,7 @@ def test_layer_by_layer_only_what_prefill_does_not_hide_is_left() -> None:
 @pytest.fixture(scope="module")
 def pair() -> Answer:
     """Llama-3.1-70B at 20 requests/s with a tight limit on ITL."""
-    found = disaggregation.search(tight().with_(pools=asked()), data())
+    found = disaggregation.search(tight().with_(pools=asked()))
     assert found.best is not None
     return found.best
 
@@ -183,39 +183,37 @@ def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Answer) -> None:
 
 def test_an_e2e_limit_is_split_between_the_pools() -> None:
     request = tight(limits={"e2e": "7s"})
-    found = disaggregation.search(request.with_(pools=asked()), data()).best
+    found = disaggregation.search(request.with_(pools=asked())).best
     assert found is not None
     assert found.latency_s("e2e")["mean"] <= 7.0
-    loose = disaggregation.search(tight(limits={"e2e": "20s"}).with_(pools=asked()), data()).best
+    loose = disaggregation.search(tight(limits={"e2e": "20s"}).with_(pools=asked())).best
     assert loose is not None and loose.gpus <= found.gpus
 
 
 def test_different_gpu_types_and_given_layouts() -> None:
     sides = asked("h100-sxm", "h200-sxm", of=(PoolLayout(tp=2), PoolLayout(tp=4)))
-    found = disaggregation.search(tight().with_(pools=sides), data()).best
+    found = disaggregation.search(tight().with_(pools=sides)).best
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
     assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
     assert found.transfer is not None and not found.transfer.link.within_node  # two types stand in two nodes
-    mixed = disaggregation.search(tight().with_(pools=asked("h100-sxm", "mi300x")), data())
+    mixed = disaggregation.search(tight().with_(pools=asked("h100-sxm", "mi300x")))
     assert mixed.best is None and mixed.pairing is not None
     assert any("no cache connector" in entry.detail for entry in mixed.pairing.refusals["prefill"])
 
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
     few = asked(of=(PoolLayout(tp=4, replicas=1), PoolLayout()))
-    assert disaggregation.search(tight().with_(pools=few), data()).best is None
-    many = disaggregation.search(
-        tight().with_(pools=asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout()))), data()
-    ).best
+    assert disaggregation.search(tight().with_(pools=few)).best is None
+    many = disaggregation.search(tight().with_(pools=asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout())))).best
     assert many is not None and many.prefill.count == 9
 
 
 def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> None:
-    takes = disaggregation.search(tight().with_(pools=asked(), layouts="all"), data()).best
+    takes = disaggregation.search(tight().with_(pools=asked(), layouts="all")).best
     assert takes is not None
     question = tight(demand=None, gpu_budget=takes.gpus).with_(pools=asked(), layouts="all")
-    found = disaggregation.search(question, data()).best
+    found = disaggregation.search(question).best
     assert found is not None and found.gpus <= takes.gpus
     assert found.prefill.requests_per_s == pytest.approx(found.decode.requests_per_s)
     assert found.requests_per_s >= takes.requests_per_s  # the demand of 20/s that as many GPUs carry
@@ -227,7 +225,7 @@ def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> 
 def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> None:
     request = tight()
     counts = pair.prefill.count + 2, pair.decode.count
-    larger = pooled.with_counts(pair, counts, pooled.phase_questions(request, asked(), None), data())
+    larger = pooled.with_counts(pair, counts, pooled.phase_questions(request, asked(), None))
     run = verify.simulated(larger, request).run
     assert run is not None
     itl = run.latencies_s["itl"]["mean"]
@@ -236,8 +234,8 @@ def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> N
 
 def test_verified_pools_keep_the_limits() -> None:
     request = tight()
-    found = disaggregation.search(request.with_(pools=asked()), data())
-    checked = verify.verify(found, data())
+    found = disaggregation.search(request.with_(pools=asked()))
+    checked = verify.verify(found)
     assert checked.verified and checked.best is not None
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025

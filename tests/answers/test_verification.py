@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.answers.answer import Answer
 from sizing.answers.search import search, with_count
@@ -35,9 +35,9 @@ def asked(limit_ms: float = 30.0) -> Question:
 
 @cache
 def size() -> Answer:
-    best = search(asked(), data()).best
+    best = search(asked()).best
     assert best is not None
-    return Answer((with_count(best.pool, 1, asked(), data()),))
+    return Answer((with_count(best.pool, 1, asked()),))
 
 
 @cache
@@ -119,11 +119,11 @@ def test_more_requests_are_added_to_what_was_measured() -> None:
 
 def test_the_size_found_holds_and_one_less_does_not() -> None:
     question = asked().with_(limits=Limits(ttft=Limit(statistic="p95", seconds=0.08)), requests_per_s=400.0)
-    outcome = search(question, data())
+    outcome = search(question)
     assert outcome.best is not None
-    found = verify(replace(outcome, answers=outcome.answers[:1]), data()).answer
+    found = verify(replace(outcome, answers=outcome.answers[:1])).answer
     assert found is not None and found.run is not None and meets(found.run, question.target.limits)
-    fewer = simulated(Answer((with_count(found.pool, found.pool.count - 1, question, data()),)), question)
+    fewer = simulated(Answer((with_count(found.pool, found.pool.count - 1, question),)), question)
     assert fewer.run is not None and not meets(fewer.run, question.target.limits)
     assert found.pool.capacity.amount * fewer.pool.count <= 400.0 * (1 + ROUNDING_SLACK)  # so the most of fewer says so
 
@@ -146,7 +146,7 @@ def test_a_simulated_rate_serves_the_population_asked_for(power: float, asked_of
         e2e_s = steep(tried[-1], power)
         return replace(of, run=replace(runs()[0], latencies_s=runs()[0].latencies_s | {"e2e": {"mean": e2e_s}}))
 
-    first = Answer((with_count(size().pool, 1, question, data()),))
+    first = Answer((with_count(size().pool, 1, question),))
     found = at_population(first, question.target, drive)
     rate, most = found.requests_per_s, highest_stable(first.pool.timed).requests_per_s
     served = rate * (steep(rate, power) + think_s)
@@ -167,14 +167,14 @@ def test_a_population_whose_queue_grows_is_looked_for_at_lower_rates() -> None:
         e2e = {"e2e": {"mean": 200.0 * (rate / 5.0) ** 12 if rate < 5.0 else 1000.0}}
         return replace(of, run=replace(runs()[0], stable=rate < 5.0, latencies_s=runs()[0].latencies_s | e2e))
 
-    first = Answer((with_count(size().pool, 1, question, data()),))
+    first = Answer((with_count(size().pool, 1, question),))
     found = at_population(first, question.target, drive)
     assert found.run is not None and found.run.stable and serves_population(found, question.target)
 
 
 def test_a_population_that_no_rate_serves_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked().with_(requests_per_s=None, population=20.0, think_time_s=0.0, limits=Limits())
-    first = Answer((with_count(size().pool, 1, question, data()),))
+    first = Answer((with_count(size().pool, 1, question),))
     assert judged(first, question).kept
     monkeypatch.setattr("sizing.answers.verify.serves_population", lambda *_: False)
     assert not judged(first, question).kept

@@ -24,7 +24,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.replica import batching, replica
 from sizing.replica.timing import timed
@@ -63,12 +63,12 @@ def startup_table(llmsize: Path, runs: int) -> Table:
 def closed_form_line() -> str:
     """Operating points (layout x load) a second of one core, tables of step times included."""
     request = ask(real_model("llama-3.1-70b"), isl=1000, osl=500)
-    options = replica.candidates(request.service, option("h100-sxm"), "fp8", data())
+    options = replica.candidates(request.service, option("h100-sxm"), "fp8")
     fitting = [one for one in options if isinstance(one, replica.Replica)]
     started = time.process_time()
     points = 0
     for candidate in fitting:
-        load = timed(candidate, data())
+        load = timed(candidate)
         decoding = np.geomspace(1e-3, 1.0, LAYOUT_POINTS) * load.most_decoding
         points += batching.open_loop(load.curves, load.batching, decoding).requests_per_s.size
     rate = points / (time.process_time() - started)

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import data, engine_of, real_gpu, real_model
+from builders import engine_of, real_gpu, real_model
 from places import ROOT
 
+from sizing.catalog import shelf
 from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.cli import options
 from sizing.cli.main import run
 from sizing.model import precision, settings
+from sizing.specs.data import Formats
 from sizing.specs.errors import Fault, InputError, UntimedError
 from sizing.specs.gpu import stand_ins
 from sizing.specs.workload import Precision
@@ -203,7 +205,7 @@ def test_a_format_that_the_data_do_not_know_is_a_fault(asked: dict[str, str]) ->
     deployment = settings.SettingsConditions("H100", "hopper", 80.0, 1, 1, "other")
     resolved = settings.resolve(engine, version, deployment)
     with pytest.raises(InputError, match=r"'fp9' is no known weight or cache format; allowed: .*fp8"):
-        precision.plan(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), resolved, data().formats, **asked)  # type: ignore[arg-type]
+        precision.plan(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), resolved, shelf.only(Formats), **asked)  # type: ignore[arg-type]
 
 
 def test_a_peak_that_the_hardware_lacks_is_no_crash() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.answers import pool_lines
 from sizing.answers.curve import evaluated
@@ -47,7 +47,7 @@ def grid(*, simulated: bool = False) -> Grid:
 
 @pytest.fixture(scope="module")
 def line() -> CurveLine:
-    (found,) = pool_lines.lines(_request(), grid(), data())
+    (found,) = pool_lines.lines(_request(), grid())
     return found
 
 

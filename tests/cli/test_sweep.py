@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 from places import DATA, ROOT
 from processes import said
 
@@ -179,8 +179,8 @@ def test_combinations_are_the_cross_product_with_the_last_axis_fastest() -> None
 
 
 def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, options, read = real_model("llama-3.1-8b"), [option("h100-sxm"), option("l4")], data()
-    searches, tabulations = Searches(read), []
+    model, options = real_model("llama-3.1-8b"), [option("h100-sxm"), option("l4")]
+    searches, tabulations = Searches(), []
     monkeypatch.setattr(sweep, "tabulated", lambda *asked: tabulations.append(asked) or tabulated(*asked))
     plain = {isl: ask(model, isl=isl, osl=100) for isl in (100, 2000)}
 
@@ -192,7 +192,7 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         changed = {"requests_per_s": rps, "limits": limit, "max_utilisation": utilisation}
         request = plain[isl].with_(**changed, gpu_types=tuple(options), precisions=("fp8", "bf16"), layouts="all")
-        (found,), own = searches.searched([request]), search(request, read)
+        (found,), own = searches.searched([request]), search(request)
         assert found.question is request and found.best is not None
         assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
         assert [(r.layout, r.reason, r.detail) for r in found.refusals] == [
@@ -215,8 +215,8 @@ def figures(found: Answer) -> tuple[Any, ...]:
 
 def test_searches_keep_what_differs_apart() -> None:
     """Whatever a layout's memory or step times depend on makes another search of it."""
-    model, options, read = real_model("llama-3.1-8b"), [option("h100-sxm")], data()
-    searches, plain = Searches(read), ask(model, isl=500, osl=100)
+    model, options = real_model("llama-3.1-8b"), [option("h100-sxm")]
+    searches, plain = Searches(), ask(model, isl=500, osl=100)
     serving = plain.service.serving
     changed = [
         plain.with_(osl=900),
@@ -231,7 +231,7 @@ def test_searches_keep_what_differs_apart() -> None:
         plain.with_(requests_per_s=None, concurrency=300),
     ]
     for request in (plain, *changed, plain):
-        own = search(request.with_(gpu_types=options, precisions=("fp8",)), read)
+        own = search(request.with_(gpu_types=options, precisions=("fp8",)))
         (found,) = searches.searched([request.with_(gpu_types=options, precisions=("fp8",))])
         assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model
+from builders import ask, kernels_for, option, real_gpu, real_model
 
 from sizing.answers import verify
 from sizing.answers.search import search
@@ -141,7 +141,7 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
         planning={"max_utilisation": 1.0},
         serving={"tp": layout.tp},
     )
-    outcome = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
+    outcome = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)))
     assert outcome.best is not None and outcome.best.pool.count == 1
     short = [verify.simulated(outcome.best, request, seed=seed).run for seed in range(4)]
     engine = deployment_of(outcome.best.pool.timed)
@@ -180,9 +180,7 @@ def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurre
     found = {}
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
-        checked = verify.verify(
-            search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",)), data()), data()
-        )
+        checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",))))
         assert checked.passed and checked.best is not None
         found[str(serving)] = checked.best.gpus
     assert found["{}"] <= min(found.values())
@@ -192,9 +190,7 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
     fields = {"demand": {"requests_per_s": 20.8}, "limits": {"ttft": "p95:1s", "itl": "50ms"}}
     for headroom in (0.1, 0.2):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
-        checked = verify.verify(
-            search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",)), data()), data()
-        )
+        checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",))))
         best = checked.best
         assert checked.passed and best is not None
         assert best.pool.capacity.amount * best.pool.count >= 20.8 * (1 + headroom) * (1 - 1e-6)
@@ -202,7 +198,7 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
 
 def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
     request = ask(real_model("llama-3.1-8b"), engine="tensorrt-llm:1.2.0")
-    outcome = search(request.with_(gpu_types=(option("mi300x"),), precisions=(None,)), data())
+    outcome = search(request.with_(gpu_types=(option("mi300x"),), precisions=(None,)))
     assert outcome.best is None
     assert {entry.reason for entry in outcome.refusals} == {"engine"}
 
@@ -210,7 +206,7 @@ def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
 def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     """Prompts in prefill hold slots too; what is simulated is a load that never ends, at the rate that is answered."""
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
-    checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()), data())
+    checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))))
     best = checked.best
     assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
     assert best.pool.point.running == pytest.approx(best.pool.timed.slots, rel=0.03)

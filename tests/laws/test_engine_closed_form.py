@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 from engine_builders import run_open, store
 
 from sizing.engine import deployment
@@ -88,9 +88,9 @@ def compared(model: tuple[str, str | None, int], engine: str, lengths: tuple[int
     name, precision, tp = model
     isl, osl = lengths
     request = ask(real_model(name), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
-    found = candidates.candidates(request.service, option("h100-sxm"), precision, data())
+    found = candidates.candidates(request.service, option("h100-sxm"), precision)
     candidate = next(one for one in found if isinstance(one, candidates.Replica))
-    return Compared(candidate, timed(candidate, data()), isl, osl, name)
+    return Compared(candidate, timed(candidate), isl, osl, name)
 
 
 @pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
@@ -163,8 +163,8 @@ def test_full_slots_bring_more_than_poisson_arrivals_that_hold_decoding_up(
     """Where prefill goes first, the highest rate is that of full slots: there E2E is what Little's law makes of them."""
     isl, osl = lengths
     request = ask(real_model(model), engine="sglang:0.5.9", isl=isl, osl=osl, serving=layout)
-    found = candidates.candidates(request.service, option("h100-sxm"), None, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option("h100-sxm"), None)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     rate = 0.9 * load.highest_per_s
     brought = timing.requests_per_s(load.curves, load.batching, np.array([load.most_decoding]))[0]
     point = point_at_rate(load, rate, highest_stable(load))
@@ -194,8 +194,8 @@ def test_prompts_alone_wait_as_long_as_simulated_ones(model: str, gpu: str, layo
     Under a heavier load the tail of a pipeline is taken too long, as its batches share the wait more evenly.
     """
     request = ask(real_model(model), engine="vllm:0.19.0", isl=isl, osl=1, serving=layout)
-    found = candidates.candidates(request.service, option(gpu), None, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option(gpu), None)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     for share in (0.2, 0.4, 0.6):
         rate = share * load.highest_per_s
         point = point_at_rate(load, rate, highest_stable(load))
@@ -218,8 +218,8 @@ def test_prompts_beyond_the_budget_wait_for_the_whole_prompt_before_them(
 ) -> None:
     """One prompt fills the budgets of its steps: prompts queue as in M/D/1, and few of them wait for long."""
     request = ask(real_model(model), engine=engine, isl=isl, osl=200, serving={"tp": tp})
-    found = candidates.candidates(request.service, option(gpu), precision, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option(gpu), precision)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     for share in (0.15, 0.4):
         rate = share * load.highest_per_s
         point = point_at_rate(load, rate, highest_stable(load))
@@ -239,8 +239,8 @@ def test_requests_wait_for_a_slot_where_there_are_few(
 ) -> None:
     """A queue with as many servers as slots: without it p95 of TTFT was 86 to 97 % short at these loads."""
     request = ask(real_model(model), engine="vllm:0.19.0", isl=isl, osl=200, serving={"tp": tp, **settings})
-    found = candidates.candidates(request.service, option("h100-sxm"), precision, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option("h100-sxm"), precision)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     for share in (0.6, 0.75):
         rate = share * load.highest_per_s
         point = point_at_rate(load, rate, highest_stable(load))
@@ -252,8 +252,8 @@ def test_requests_wait_for_a_slot_where_there_are_few(
 def test_the_thread_of_the_front_end_bounds_the_rate_and_makes_a_tail() -> None:
     """A small model takes more prompts than one thread hands on: its wait is M/D/1, and the highest rate is the thread's."""
     request = ask(real_model("qwen3-0.6b"), isl=100, osl=10, serving={"tp": 1})
-    found = candidates.candidates(request.service, option("h100-sxm"), None, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option("h100-sxm"), None)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     assert load.highest_per_s == pytest.approx(1 / load.curves.serial_s)
     for share in (0.5, 0.8):
         point = point_at_rate(load, share * load.highest_per_s, highest_stable(load))
@@ -267,8 +267,8 @@ def test_the_thread_of_the_front_end_bounds_the_rate_and_makes_a_tail() -> None:
 def test_a_lone_slot_serves_one_request_after_the_other(engine: str) -> None:
     """The cache holds one prompt of 100,000 tokens: nothing lengthens its decode steps, and the wait is that of an M/D/1 queue."""
     request = ask(real_model("llama-3.1-70b"), engine=engine, isl=100_000, osl=1000, serving={"tp": 1})
-    found = candidates.candidates(request.service, option("h200-sxm"), "fp8", data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option("h200-sxm"), "fp8")
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     assert load.slots == 1
     alone_s = load.solo_ttft_s + 999 * load.solo_itl_s
     for share in (0.3, 0.8):

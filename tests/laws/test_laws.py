@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from builders import (
     ask,
-    data,
     engine_of,
     kernels_for,
     memory_of,
@@ -31,13 +30,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from law_builders import HAIR, seconds
 
-from sizing.catalog import profiles
+from sizing.catalog import profiles, shelf
 from sizing.model import architecture, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.footprint import weight_bytes
 from sizing.replica import replica, surfaces
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch, step
+from sizing.specs.data import Formats
 from sizing.specs.errors import InputError
 
 MODELS = ("llama-3.1-8b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3-next-80b-a3b")
@@ -168,7 +168,7 @@ BY_BITS = ("fp32", "bf16", "fp8", "nvfp4", "mxfp4", "int4")
 def test_fewer_bits_never_weigh_more(model: str) -> None:
     spec, gpu = real_model(model), real_gpu("b200")
     settings = settings_for(spec, gpu, Layout())
-    bits = [data().formats.formats[name].bits for name in BY_BITS]
+    bits = [shelf.only(Formats).formats[name].bits for name in BY_BITS]
     assert bits == sorted(bits, reverse=True)
     # Kernels pad MXFP4 widths, so that format alone may weigh more than its bits.
     names = [name for name in BY_BITS if name != "mxfp4"]
@@ -325,7 +325,7 @@ def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
     """One token more does not fit, its own length does (8B in BF16 on 24 GiB)."""
     spec, gpu = real_model("llama-3.1-8b"), with_visible_gib(real_gpu("h100-sxm"), 24.0)
     service = ask(spec, engine=engine, isl=8, osl=8).service
-    laid, _ = replica.unchecked(service, replace(option("h100-sxm"), gpu=gpu), Layout(), None, data())
+    laid, _ = replica.unchecked(service, replace(option("h100-sxm"), gpu=gpu), Layout(), None)
     longest = laid.longest_that_fits()
     assert 0 < longest < spec.max_position
     assert memory_of(spec, gpu, engine=engine, max_model_len=longest).fits

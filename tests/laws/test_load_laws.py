@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from builders import (
     ask,
-    data,
     option,
     real_model,
 )
@@ -30,8 +29,8 @@ from sizing.replica.timing import Timed, timed
 @cache
 def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Timed, Replica]:
     asked = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp, "pp": 1})
-    found = next(c for c in replica.candidates(asked.service, option(gpu), None, data()) if isinstance(c, Replica))
-    return timed(found, data()), found
+    found = next(c for c in replica.candidates(asked.service, option(gpu), None) if isinstance(c, Replica))
+    return timed(found), found
 
 
 LOADS = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders import data, found_model, memory_of, real_gpu, with_visible_gib
+from builders import found_model, memory_of, real_gpu, with_visible_gib
 from places import DATA
 
 from sizing.answers.deployment import Resolved, deployment
@@ -41,7 +41,7 @@ def _deployed(case: dict[str, Any]) -> Resolved:
         question = question.with_(
             gpu_types=(replace(gpu_type, gpu=with_visible_gib(gpu_type.gpu, case["visible_gib"])),)
         )
-    return deployment(question, data())
+    return deployment(question)
 
 
 _USED: dict[str, MemoryUse] = {}

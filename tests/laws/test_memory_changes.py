@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from builders import data
 
 from sizing.answers.deployment import Resolved, deployment
 from sizing.answers.memory_changes import FRACTIONS, fit, least_fraction
@@ -47,7 +46,7 @@ def deployed(models: str, options: Asked) -> tuple[Resolved, ...]:
     stated = {name: value for name, value in options.items() if name != "share"}
     shares = [{"memory_fraction": float(share)} for share in str(options.get("share") or "").split(",") if share]
     asked = zip(models.split(","), shares or [{}], strict=True)
-    return tuple(deployment(ask_layout(model=model, **stated, **share), data()) for model, share in asked)
+    return tuple(deployment(ask_layout(model=model, **stated, **share)) for model, share in asked)
 
 
 def with_change(options: Asked, written: str) -> Asked:

@@ -16,17 +16,10 @@ from sizing.answers.answer import Answer, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, with_cheaper
 from sizing.answers.search import at_load
-from sizing.question.question import load_data
-from sizing.specs.data import Data
 
 QUESTIONS = int(os.environ.get("TESTS_METAMORPHIC", "20"))
 SIMULATED = max(3, QUESTIONS // 10)  # a simulated answer takes some ten times as long
 CHANGE = 1e-9  # of dollars an hour, that sums in another order differ by
-
-
-@cache
-def read() -> Data:
-    return load_data()
 
 
 def best(options: dict[str, Any], *, simulated: bool = False, **changes: Any) -> Answer | None:
@@ -35,7 +28,7 @@ def best(options: dict[str, Any], *, simulated: bool = False, **changes: Any) ->
 
 @cache  # many laws compare with the same answer
 def answered(simulated: bool, *options: tuple[str, Any]) -> Answer | None:
-    return answer(ask(**dict(options)), read(), simulated=simulated).answer
+    return answer(ask(**dict(options)), simulated=simulated).answer
 
 
 def dollars(found: Answer | None, what: str = "gpus") -> float:
@@ -143,9 +136,9 @@ def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int) -> None:
         return
     assert dollars(best(options, gpus=found.gpus)) == found.gpus
     less = None if found.gpus == 1 else best(options, gpus=found.gpus - 1)
-    outcome = answer(ask(**options), read(), simulated=False)
-    asked = evenly(outcome.question, read()) if outcome.even or has_odds(outcome) else outcome.question
-    shown = with_cheaper(outcome, asked, read()).answers
+    outcome = answer(ask(**options), simulated=False)
+    asked = evenly(outcome.question) if outcome.even or has_odds(outcome) else outcome.question
+    shown = with_cheaper(outcome, asked).answers
     assert less is None or (less.gpus, less.pool.replica.layout) in [
         (one.gpus, one.pool.replica.layout) for one in shown
     ]
@@ -155,9 +148,9 @@ def test_a_replica_that_a_simulation_adds_makes_no_other_layout_cheaper() -> Non
     """Other layouts are sized by the closed form, and so is the answer's own where they are compared."""
     limits = {"ttft": "p95:800ms", "itl": "p95:44.8ms"}
     asked = ask(model="llama-3.1-70b", gpu="h100-sxm", precision="fp8", isl=1500, osl=300, rps=40, **limits)
-    outcome = answer(asked, read(), simulated=False)
+    outcome = answer(asked, simulated=False)
     assert outcome.answer is not None
     pool = at_load(outcome.answer.pool, outcome.answer.pool.count + 1, outcome.question)
     larger = replace(outcome, answers=(replace(outcome.answer, pools=(pool,)), *outcome.answers[1:]))
-    shown, others = (with_cheaper(of, outcome.question, read()).answers for of in (larger, outcome))
+    shown, others = (with_cheaper(of, outcome.question).answers for of in (larger, outcome))
     assert {each.pool.replica.layout for each in shown} == {each.pool.replica.layout for each in others}

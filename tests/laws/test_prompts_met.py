@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 import sizing
 from sizing.answers.search import search
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import Traffic, simulate
-from sizing.question.question import load_data
 from sizing.replica import replica as candidates
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.timing import timed
@@ -92,8 +91,8 @@ def test_few_tokens_have_the_mean_and_percentiles_of_the_simulator(
 ) -> None:
     """At 5 and 15 % of what is served, where a request meets one prompt or none; TTFT, as most requests wait for nothing, too."""
     request = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
-    found = candidates.candidates(request.service, option("h100-sxm"), precision, data())
-    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    found = candidates.candidates(request.service, option("h100-sxm"), precision)
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)))
     most = highest_stable(load)
     for share in (0.05, 0.15):
         rate = share * most.requests_per_s
@@ -127,5 +126,5 @@ def test_nothing_is_met_in_less_than_no_time() -> None:
         speculative="eagle3:3@0.8/0.7/0.6",
         lora="16x32",
     )
-    for each in search(question, load_data()).answers:
+    for each in search(question).answers:
         assert 0 < each.latency_s("itl")["mean"] < each.latency_s("e2e")["mean"]

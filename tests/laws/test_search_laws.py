@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from builders import (
     ask,
-    data,
     option,
     real_model,
 )
@@ -56,7 +55,7 @@ def outcome(
     )
     prices = {"h100-sxm": 3.0, "a100-sxm-80gb": 1.5, "l40s": 1.0}
     return search.search(
-        asked.with_(gpu_types=tuple(option(name, prices[name]) for name in gpu_names), precisions=(None,)), data()
+        asked.with_(gpu_types=tuple(option(name, prices[name]) for name in gpu_names), precisions=(None,))
     )
 
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
+from builders import ask, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
 from sizing.answers import search
 from sizing.catalog import shelf, workloads
@@ -86,7 +86,7 @@ def test_daily_users_of_a_rate() -> None:
     assert capacity.daily_active_users(70.747, 3, 8, 1) == pytest.approx(679_171, abs=1)
     assert capacity.requests_per_s(679_171.2, 3, 8, 1) == pytest.approx(70.747)
     assert capacity.daily_active_users(70.747, 9, 24, 1) == pytest.approx(679_171, abs=1)
-    defaults = data().defaults
+    defaults = shelf.only(Defaults)
     assert capacity.daily_active_users(
         70.747, defaults.requests_per_user_per_day, defaults.active_hours, 1
     ) == pytest.approx(679_171, abs=1)
@@ -97,7 +97,7 @@ def test_the_call_centre_demand() -> None:
     mean = 30e6 * 10 * 3 / (capacity.hours_per_year() * 3600)
     assert mean == pytest.approx(28.539, abs=0.001)
     assert mean * 7 == pytest.approx(199.77, abs=0.01)
-    found = question.demand_of(workloads.load_workload("call-centre").spec, shelf.only(Defaults))
+    found = question.demand_of(workloads.load_workload("call-centre").spec)
     assert found is not None
     assert found.mean_per_s == pytest.approx(mean)
     assert found.peak_per_s == pytest.approx(mean * 7)
@@ -370,7 +370,7 @@ def test_the_time_per_output_token_leaves_the_first_out() -> None:
 def test_latencies_of_an_answer_add_up(demand: dict[str, float]) -> None:
     """E2E = TTFT + ITL x (OSL - 1), and requests in flight = requests/s x E2E."""
     asked = ask(real_model("llama-3.1-8b"), isl=2000, osl=200, demand=demand)
-    best = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()).best
+    best = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))).best
     assert best is not None
     ttft, itl, e2e = (getattr(best.pool.point, f"{n}_s")["mean"] for n in ("ttft", "itl", "e2e"))
     assert e2e == pytest.approx(ttft + 199 * itl)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import data
 
 from sizing.answers.deployment import Resolved, deployment
 from sizing.answers.memory_changes import least_fraction
@@ -20,7 +19,7 @@ from sizing.specs.units import GIB, MIB, parse_bytes
 
 def deployed(**options: object) -> Resolved:
     given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_model_len": 8192, **options}
-    return deployment(ask_layout(**given), data())
+    return deployment(ask_layout(**given))
 
 
 @pytest.mark.parametrize(

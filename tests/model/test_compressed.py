@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from builders import data
 
 from sizing.answers.deployment import Resolved, deployment
 from sizing.question.ask import ask_layout
@@ -13,7 +12,7 @@ PRO, FLASH = "deepseek-ai/DeepSeek-V4-Pro", "deepseek-ai/DeepSeek-V4-Flash"
 
 def deployed(model: str, engine: str, **options: object) -> Resolved:
     asked = {"gpu": "b300", "tp": 8, "max_model_len": 131_072, **options}
-    return deployment(ask_layout(model=model, engine=engine, **asked), data())
+    return deployment(ask_layout(model=model, engine=engine, **asked))
 
 
 @pytest.mark.parametrize(

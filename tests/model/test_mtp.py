@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import data, real_gpu, real_model
+from builders import real_gpu, real_model
 from optimised_builders import extras_for, laid
 from places import ROOT
 
+from sizing.catalog import shelf
 from sizing.catalog.config.model import read_model
 from sizing.catalog.models import with_modules
 from sizing.cli.main import run
@@ -20,6 +21,7 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import drafts
 from sizing.model.footprint import weight_bytes
 from sizing.replica import replica
+from sizing.specs.data import Formats
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp
 from sizing.specs.units import GIB
@@ -148,7 +150,7 @@ def test_modules_weigh_nothing_where_nothing_drafts() -> None:
     model, gpu, layout = real_model("deepseek-v3"), real_gpu("h200-sxm"), Layout(tp=8)
     of = laid("deepseek-v3", "h200-sxm", tp=8)
     settings = replica.resolve_settings(of.question.service, gpu, layout)
-    plan = precision.plan(model, gpu, settings, data().formats)
+    plan = precision.plan(model, gpu, settings, shelf.only(Formats))
     whole = weight_bytes(Shard(model, Layout(), settings, plan), architecture.whole(model))
     indexed = replace(model, checkpoint_bytes=int(whole + drafts.module_bytes(model, plan)), checkpoint_ratio=1.5)
     held = memory.use(Shard(indexed, layout, settings, plan), gpu, 4096).weights_gib
@@ -164,7 +166,7 @@ def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
     of = laid("deepseek-v3", "h200-sxm", tp=8, speculative="mtp")
     settings = replica.resolve_settings(of.question.service, gpu, layout)
     extras = extras_for(kept, speculative="mtp")
-    plan = precision.plan(kept, gpu, settings, data().formats, extras=extras)
+    plan = precision.plan(kept, gpu, settings, shelf.only(Formats), extras=extras)
     held = memory.use(Shard(kept, layout, settings, plan, extras), gpu, 4096).beside_gib
     assert held == pytest.approx(2 * of.memory.beside_gib, rel=3e-3)
 

@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from builders import data, real_model
+from builders import real_model
 
 from sizing.answers.deployment import Resolved, deployment, running
 from sizing.cli.main import run as run_command
@@ -18,7 +18,7 @@ from sizing.specs.units import GIB
 
 
 def deployed(**options: object) -> Resolved:
-    return deployment(ask_layout(**options), data())
+    return deployment(ask_layout(**options))
 
 
 def cut(**options: object) -> footprint.Pages:
@@ -228,17 +228,14 @@ def test_an_engine_runs_as_many_sequences_as_it_is_sure_to_start_with() -> None:
         "engine": "vllm:0.27.0",
     }
     question = ask_layout(**options, max_model_len=1500)
-    told, run = deployment(question, data()), running(question, data())
+    told, run = deployment(question), running(question)
     assert not told.memory.starts and run.memory.starts
     assert 0.9 * 939 < run.settings.max_num_seqs <= 939
     assert lowered_from(run.replica) == told.settings.max_num_seqs == 1024
     for few in (64, 938):  # a stated number is taken as it is
-        asked = running(ask_layout(**options, max_model_len=1500, max_num_seqs=few), data())
+        asked = running(ask_layout(**options, max_model_len=1500, max_num_seqs=few))
         assert asked.settings.max_num_seqs == few and lowered_from(asked.replica) is None
-    assert (
-        lowered_from(running(ask_layout(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.27.0"), data()).replica)
-        is None
-    )
+    assert lowered_from(running(ask_layout(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.27.0")).replica) is None
 
 
 def test_an_estimate_says_the_number_that_starts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import ask, data, engine_of, real_gpu, real_model
+from builders import ask, engine_of, real_gpu, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import load_of
 
-from sizing.catalog import profiles
+from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
@@ -23,6 +23,7 @@ from sizing.replica import replica
 from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch, step
+from sizing.specs.data import Formats
 from sizing.specs.model import Model
 from sizing.specs.units import GIB
 
@@ -39,11 +40,9 @@ def pooled(name: str) -> Model:
 def kernels_of(model: Model, layout: Layout) -> Kernels:
     request, gpu = ask(model, engine="vllm:0.19.0"), real_gpu("h100-sxm")
     settings = replica.resolve_settings(request.service, gpu, layout)
-    plan = precision.plan(model, gpu, settings, data().formats)
+    plan = precision.plan(model, gpu, settings, shelf.only(Formats))
     return Kernels(
         gpu,
-        data().assumptions,
-        profiles.borrowed,
         engine_of("vllm:0.19.0")[0].name,
         Shard(model, layout, settings, plan),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from builders import data
 
 from sizing.answers.deployment import deployment
 from sizing.question.ask import ask_layout
@@ -11,7 +10,7 @@ from sizing.question.ask import ask_layout
 
 def fraction_of(model: str, **options: object) -> float:
     asked = {"gpu": "h200-sxm", "engine": "sglang:0.5.9", "max_model_len": 8192, **options}
-    used = deployment(ask_layout(model=model, **asked), data()).memory
+    used = deployment(ask_layout(model=model, **asked)).memory
     return used.budget_gib / (used.visible_gib - used.non_torch_gib)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import data, option
+from builders import option
 from optimised_builders import laid
 
 from sizing.cli.main import run
@@ -67,7 +67,7 @@ def test_the_gain_is_never_beyond_the_roofline(batch: int, name: str) -> None:
 
 def test_a_card_without_sparse_products_is_refused() -> None:
     service = laid("llama-3.1-8b", "mi300x", sparsity="2:4").question.service
-    _, refused = unchecked(service, option("mi300x"), Layout(), None, data())
+    _, refused = unchecked(service, option("mi300x"), Layout(), None)
     reasons = dict(refused)
     assert "no sparse products" in reasons["sparsity"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import data
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan_builders import need
@@ -159,7 +158,7 @@ def uncertain(band: Band | None = None, price: float | None = 2.0, **planning: A
             "planning": {"requests_per_user_per_day": 10, "active_hours": 24, "peak_to_mean": 1, **planning},
         }
     )
-    return Uncertain(tenant("one", 100.0), stated, data().defaults, band, price)
+    return Uncertain(tenant("one", 100.0), stated, band, price)
 
 
 BAND = Band(metric="throughput", low=0.8, high=1.25, n=100, groups=10)

@@ -7,7 +7,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from builders import data
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan_builders import need
@@ -248,7 +247,7 @@ def test_the_mix_is_the_cheapest_base(gpus: list[int], price: float) -> None:
 
 def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
     question = ask("chat", gpu="mi300x", rps=20, ttft="p95:1s", itl="40ms")
-    best = answer(question, data(), simulated=False).answer
+    best = answer(question, simulated=False).answer
     assert best is not None
     careful = replace(best.pool, margin=1.3)
     count = replicas_for(20 * 1.3, careful.capacity.amount)

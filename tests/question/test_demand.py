@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import data
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson as reference
@@ -31,7 +30,7 @@ def workload(stated: dict[str, Any], mode: str = "streaming", **planning: Any) -
 
 
 def resolved(stated: dict[str, Any], mode: str = "streaming", **planning: Any) -> Demanded:
-    found = demand_of(workload(stated, mode, **planning), data().defaults)
+    found = demand_of(workload(stated, mode, **planning))
     assert found is not None
     return found
 
@@ -100,7 +99,7 @@ def test_the_call_centre(calls: dict[str, float]) -> None:
 
 
 def test_the_ready_call_centre_states_its_calls() -> None:
-    found = demand_of(load_workload("call-centre").spec, data().defaults)
+    found = demand_of(load_workload("call-centre").spec)
     assert found is not None and found.kind == "calls_per_year"
     assert found.peak_per_s == pytest.approx(199.77, abs=5e-3)
 
@@ -170,7 +169,7 @@ def test_a_trace_is_looked_for_beside_its_workload(tmp_path: Path) -> None:
     rows = "".join(f"{second},100,10\n" for second in range(0, 1200, 2))
     (tmp_path / "requests.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     (tmp_path / "w.yaml").write_text("model: m\ntokens: {isl: 1, osl: 1}\ndemand: {trace: requests.csv}\n")
-    found = demand_of(load_workload(str(tmp_path / "w.yaml")).spec, data().defaults)
+    found = demand_of(load_workload(str(tmp_path / "w.yaml")).spec)
     assert found is not None
     assert (found.mean_per_s, found.peak_per_s) == (pytest.approx(0.5), pytest.approx(0.5))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model
+from builders import ask, kernels_for, option, real_gpu, real_model
 from engine_builders import run_open, store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from sizing.engine.requests import Requests, arrival_times
 from sizing.engine.scheduler import Scheduler
 from sizing.model import operations
 from sizing.model.architecture import Layout
-from sizing.question.question import load_data
 from sizing.replica import batching
 from sizing.replica import curves as curves_of
 from sizing.replica import replica as candidates
@@ -51,7 +50,7 @@ def prompts(layout: Layout, count: float, tokens: float) -> float:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
 def test_ranks_of_a_dense_model_are_refused_as_they_are_replicas(engine: str) -> None:
     request = ask(real_model("llama-3.1-8b"), engine=engine, serving={"tp": 1, "dp": 4})
-    (found,) = candidates.candidates(request.service, option("h100-sxm"), None, data())
+    (found,) = candidates.candidates(request.service, option("h100-sxm"), None)
     assert isinstance(found, candidates.Refusal) and found.detail.startswith(
         "DP4 of a dense model is 4 separate replicas"
     )
@@ -63,9 +62,9 @@ def candidate_of(
     request = ask(
         OSS, engine=engine, isl=isl, osl=osl, serving={"tp": 1, "dp": dp, "ep": dp, "all2all_backend": backend}
     )
-    found = candidates.candidates(request.service, option("h100-sxm"), None, data())
+    found = candidates.candidates(request.service, option("h100-sxm"), None)
     candidate = next(one for one in found if isinstance(one, candidates.Replica))
-    return candidate, timed(candidate, data())
+    return candidate, timed(candidate)
 
 
 def replica_of(candidate: candidates.Replica, load: Timed, requests: Requests, longest: int) -> Scheduler:
@@ -251,7 +250,7 @@ def document(capsys: pytest.CaptureFixture[str], *asked: str) -> dict[str, Any]:
 def test_step_and_estimate_agree_on_a_lone_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     alone_ms = document(capsys, "step", *DP4, "--prefill", "2000")["total_s"] * 1000
     candidate, bare = candidate_of("vllm:0.33.0", 2000, 300)
-    load = timed(candidate, load_data())  # with the correction of steps that the commands read
+    load = timed(candidate)  # with the correction of steps that the commands read
     assert load.curves.front_end_s == pytest.approx(bare.curves.front_end_s * load.kernels.correction.prefill)
     outside_ms = load.curves.front_end_s * 1000
     load_of = ["--isl", "2000", "--osl", "300", "--rps", "1", "--no-verify"]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from builders import ask, data, kernels_for, memory_of, option, real_gpu, real_model, settings_for
+from builders import ask, kernels_for, memory_of, option, real_gpu, real_model, settings_for
 
 from sizing.answers import search
 from sizing.cli.main import run
@@ -232,8 +232,8 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
 
     for serving in ({"tp": 2, "cp": 4}, {"tp": 2, "cp": 2, "pp": 2}):
         request = ask(real_model("llama-3.1-8b"), engine=ENGINE, isl=4000, osl=500, serving=serving)
-        (chosen,) = [c for c in candidates(request.service, option(H100), None, data()) if isinstance(c, Replica)]
-        load = Timing(data()).of(chosen)
+        (chosen,) = [c for c in candidates(request.service, option(H100), None) if isinstance(c, Replica)]
+        load = Timing().of(chosen)
         context = load.batching.isl + load.batching.osl / 2
         exact = timed("llama-3.1-8b", chosen.layout, decoding(16, round(context))).total_s
         tabled = float(decode_step_s(load.curves, load.batching, 16.0 * chosen.layout.pp))
@@ -264,7 +264,7 @@ def test_an_engine_without_it_refuses() -> None:
         ("sglang", {"tp": 8, "cp": 2}, "has no context parallelism"),
     ):
         request = ask(real_model("deepseek-v3"), engine=engine, serving=serving)
-        outcome = search.search(request.with_(gpu_types=(option("h200-sxm"),), precisions=(None,)), data())
+        outcome = search.search(request.with_(gpu_types=(option("h200-sxm"),), precisions=(None,)))
         assert outcome.best is None
         assert outcome.refusals[0].reason == "engine"
         assert words in outcome.refusals[0].detail

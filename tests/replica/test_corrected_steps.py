@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model
+from builders import ask, kernels_for, option, real_gpu, real_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,8 @@ from sizing.replica import batching
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
 from sizing.replica.batching import Points
-from sizing.replica.timing import Timed, timed
+from sizing.replica.kernels import Kernels
+from sizing.replica.timing import Timed, timed_by
 from sizing.specs.bands import Correction
 
 LLAMA, H100 = real_model("llama-3.1-8b"), real_gpu("h100-sxm")
@@ -30,9 +31,9 @@ LOADS = np.array([0.5, 4.0, 30.0, 100.0])
 def load_of(decode: float, prefill: float, **serving: int) -> Timed:
     """A layout whose step times are multiplied by two factors."""
     request = ask(LLAMA, isl=800, osl=150, serving={"tp": 1, **serving})
-    corrected = replace(data(), correction=lambda situation: Correction(decode=decode, prefill=prefill))
-    found = candidates.candidates(request.service, option("h100-sxm"), None, corrected)
-    return timed(next(one for one in found if isinstance(one, candidates.Replica)), corrected)
+    found = candidates.candidates(request.service, option("h100-sxm"), None)
+    replica = next(one for one in found if isinstance(one, candidates.Replica))
+    return timed_by(replica, replace(Kernels.of(replica), correction=Correction(decode=decode, prefill=prefill)))
 
 
 def open_loop(load: Timed) -> Points:

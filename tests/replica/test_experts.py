@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model
+from builders import ask, kernels_for, option, real_gpu, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -303,7 +303,7 @@ def test_a_backend_is_taken_where_tokens_go_to_ranks_of_experts_and_refused_else
 
 def served_by(engine: str, **serving: int) -> Any:
     request = ask(V3, engine=engine, isl=2000, osl=100, serving={"tp": 1, **serving})
-    return candidates.of(request.service, option("h100-sxm"), Layout(dp=serving["dp"], ep=serving["ep"]), None, data())
+    return candidates.of(request.service, option("h100-sxm"), Layout(dp=serving["dp"], ep=serving["ep"]), None)
 
 
 def test_32_redundant_experts_make_288_slots_four_on_each_of_72_ranks() -> None:
@@ -312,7 +312,7 @@ def test_32_redundant_experts_make_288_slots_four_on_each_of_72_ranks() -> None:
     assert isinstance(found, candidates.Replica)
     up = next(m for m in architecture.layer_matrices(found.service.model, -1, found.layout) if m.name == "experts_up")
     assert up.copies == 4
-    kernels = Kernels.of(found, data())
+    kernels = Kernels.of(found)
     taken = exact.step(kernels, exact.Batch(decode_sequences=72 * 256.0, decode_context_tokens=2050.0))
     assert 8 * 256 / taken.total_s == pytest.approx(22_282, rel=0.25)
 

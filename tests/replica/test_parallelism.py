@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_model, settings_for
+from builders import ask, engine_of, kernels_for, option, real_gpu, real_model, settings_for
 
 from sizing.answers import search
 from sizing.cli.main import run
@@ -29,9 +29,9 @@ OF_2023 = "tensorrt-llm:0.5.0"  # the engine, in the version of the month, of Da
 def load(name: str, gpu: str = "h100-sxm", **serving: int) -> Timed:
     """The one layout that is asked for."""
     request = ask(real_model(name), isl=1000, osl=200, serving=serving)
-    found = [c for c in candidates(request.service, option(gpu), None, data()) if isinstance(c, Replica)]
+    found = [c for c in candidates(request.service, option(gpu), None) if isinstance(c, Replica)]
     (only,) = found
-    return timed(only, data())
+    return timed(only)
 
 
 def decode_step(name: str, gpu: str, tp: int, sequences: int, context: int, engine: str = OF_2023) -> Any:
@@ -157,12 +157,10 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
     """Two all-reduces a layer over 36 GB/s: engines take a pipeline between nodes, and so does the search unless told otherwise."""
     model = real_model("llama-3.1-405b")
     asked = ask(model, isl=1000, osl=200, serving={"tp": 16})
-    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
+    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)))
     assert outcome.best is not None
     assert outcome.best.pool.replica.layout == Layout(tp=16)
-    free = search.search(
-        ask(model, isl=1000, osl=200).with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()
-    )
+    free = search.search(ask(model, isl=1000, osl=200).with_(gpu_types=(option("h100-sxm"),), precisions=(None,)))
     layouts = [found.pool.replica.layout for found in free.answers] + [refused.layout for refused in free.refusals]
     assert layouts
     assert all(layout.stage_gpus <= 8 and layout.cache_parts == 1 for layout in layouts)
@@ -180,14 +178,13 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
 )
 def test_groups_fill_nodes(serving: dict[str, int], words: str) -> None:
     request = ask(real_model("llama-3.1-70b"), isl=1000, osl=200, serving=serving)
-    outcome = search.search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
+    outcome = search.search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)))
     assert outcome.best is None
     assert outcome.refusals[0].reason == "link"
     assert words in outcome.refusals[0].detail
     # Cards that no network joins stay on their node.
     alone = search.search(
         ask(real_model("llama-3.1-70b"), serving={"tp": 16}).with_(gpu_types=(option("rtx-4090"),), precisions=(None,)),
-        data(),
     )
     assert "network between nodes" in alone.refusals[0].detail
 
@@ -240,7 +237,7 @@ def test_attention_data_parallelism_spares_the_latent_cache() -> None:
     held = {}
     for name, serving in (("tp", {"tp": 8, "ep": 8}), ("dp", {"tp": 1, "dp": 8, "ep": 8})):
         asked = ask(real_model("deepseek-v3"), isl=2000, osl=500, serving=serving)
-        (found,) = [c for c in candidates(asked.service, gpu, None, data()) if isinstance(c, Replica)]
+        (found,) = [c for c in candidates(asked.service, gpu, None) if isinstance(c, Replica)]
         held[name] = found.memory.max_concurrency / found.memory.kv_cache_gib
     assert held["dp"] / held["tp"] == pytest.approx(8, rel=0.01)
 

@@ -6,7 +6,7 @@ import pickle
 from functools import cache
 
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
@@ -22,14 +22,14 @@ MOST_MEMBERS = 12
 
 @cache
 def laid(model: str, tp: int) -> Replica:
-    found = of(ask(real_model(model)).service, option("h100-sxm"), Layout(tp=tp), None, data())
+    found = of(ask(real_model(model)).service, option("h100-sxm"), Layout(tp=tp), None)
     assert isinstance(found, Replica)
     return found
 
 
 @cache
 def tabulated(model: str, tp: int) -> Timed:
-    return timed(laid(model, tp), data())
+    return timed(laid(model, tp))
 
 
 def test_a_replica_has_few_members() -> None:
@@ -48,7 +48,7 @@ def test_a_replica_and_what_is_timed_travel_between_processes(model: str, tp: in
 
 
 def test_a_refusal_is_a_value_with_what_is_lacking() -> None:
-    found = of(ask(real_model("llama-3.1-70b")).service, option("h100-sxm"), Layout(), None, data())
+    found = of(ask(real_model("llama-3.1-70b")).service, option("h100-sxm"), Layout(), None)
     assert isinstance(found, Refusal)
     assert (found.reason, found.sized is not None) == ("memory", True)
     assert pickle.loads(pickle.dumps(found)) == found
@@ -61,4 +61,4 @@ def test_constants_do_not_depend_on_what_was_timed_before() -> None:
     before = whole.kernels.choices(asked)
     simulate(deployment_of(whole), Traffic(Lengths(500), Lengths(50), 20, rate_per_s=2.0))
     assert list(whole.kernels.choices(asked).items()) == list(before.items())
-    assert list(timed(laid("llama-3.1-8b", 1), data()).kernels.choices(asked).items()) == list(before.items())
+    assert list(timed(laid("llama-3.1-8b", 1)).kernels.choices(asked).items()) == list(before.items())

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from builders import ask, data, option, real_model
+from builders import ask, option, real_model
 
 from sizing.answers.search import search
 from sizing.model import operations
@@ -31,11 +31,11 @@ def request_of(model: str, osl: int) -> Question:
 def loads_of(model: str, osl: int) -> tuple[tuple[Replica, Timed], ...]:
     """Every layout of two GPU types that fits, tabulated with shared splits."""
     request = request_of(model, osl)
-    loads = Timing(data())
+    loads = Timing()
     found = [
         entry
         for gpu in ("h100-sxm", "l40s")
-        for entry in candidates(request.service, option(gpu), None, data())
+        for entry in candidates(request.service, option(gpu), None)
         if isinstance(entry, Replica)
     ]
     assert len({str(candidate.layout) for candidate in found}) > 2
@@ -55,7 +55,7 @@ def test_a_pipeline_shares_its_splits_tables_and_adds_its_sends(model: str) -> N
         assert (load.curves.shared_s is None) == (not together)
         if load.curves.shared_s is not None:
             np.testing.assert_allclose(load.curves.shared_s, np.asarray(gpu_seconds(together, kernels)), rtol=SAME)
-        alone = timed(candidate, data())
+        alone = timed(candidate)
         np.testing.assert_array_equal(load.curves.body_s, alone.curves.body_s)
         np.testing.assert_array_equal(load.curves.head_s, alone.curves.head_s)
         assert load.slots == alone.slots
@@ -113,6 +113,6 @@ def test_a_stacks_rows_are_its_layouts_operating_points(model: str, prefill_only
 @pytest.mark.parametrize("rate", [1e-6, 1e-3, 1.0])
 def test_however_little_is_asked_that_is_what_is_served(rate: float, osl: int) -> None:
     request = ask(real_model("llama-3.1-8b"), isl=1000, osl=osl, demand={"requests_per_s": rate})
-    best = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()).best
+    best = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))).best
     assert best is not None
     assert best.requests_per_s == pytest.approx(rate, rel=1e-6)

@@ -11,7 +11,6 @@ from sizing.answers.estimate import by_prediction
 from sizing.answers.whatif import changes
 from sizing.catalog import shelf
 from sizing.model.architecture import Layout
-from sizing.question.question import load_data
 from sizing.report.compare import CompareCandidate, raised
 from sizing.report.parts.evidence import Evidence, SureOf
 from sizing.report.parts.layouts import Alternative, instead, is_taken, other_types
@@ -71,7 +70,7 @@ def test_which_replicas_fill_nodes(gpus: int, fills: bool) -> None:
 def test_prices_of_different_providers_name_those_that_offer_both() -> None:
     """Typical prices of two GPU types are of different providers; each provider of both has an order of its own."""
     question = sizing.ask(model="llama-3.1-70b", gpu=["h200-sxm", "b200"], isl=1000, osl=300, rps=20)
-    outcome = by_prediction(question, load_data())
+    outcome = by_prediction(question)
     found = price_order(outcome.answers, question)
     assert found is not None and set(found.typical) == {"h200-sxm", "b200"}
     assert all(set(each.usd_per_hour) == {"h200-sxm", "b200"} for each in found.providers) and found.providers
@@ -86,7 +85,7 @@ def test_prices_of_different_providers_name_those_that_offer_both() -> None:
 
 def test_stated_prices_are_of_one_source() -> None:
     question = sizing.ask(model="llama-3.1-8b", gpu=["h200-sxm", "b200"], isl=100, osl=30, rps=1, price=3.0)
-    assert price_order(by_prediction(question, load_data()).answers, question) is None
+    assert price_order(by_prediction(question).answers, question) is None
 
 
 def test_no_provider_of_both_is_said() -> None:
@@ -123,7 +122,7 @@ def test_a_confidence_sizes_as_asked_and_says_the_same() -> None:
 
 def test_the_price_at_which_another_gpu_type_costs_less_is_named() -> None:
     question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm,h200-sxm", isl=1000, osl=200, rps=5)
-    answers = by_prediction(question, load_data()).answers
+    answers = by_prediction(question).answers
     order = price_order(answers, question)
     assert order is not None and order.turn is not None
     first, then = (next(a for a in answers if a.pool.replica.gpu_type.id == id_) for id_ in order.typical)

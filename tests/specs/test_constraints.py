@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from builders import (
     ask,
-    data,
     engine_of,
     found_model,
     memory_of,
@@ -226,7 +225,7 @@ def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Question
             "serving": serving,
         }
     )
-    return question.resolve(workload, question.service_of(workload, real_model(name), (spec, version)), data().defaults)
+    return question.resolve(workload, question.service_of(workload, real_model(name), (spec, version)))
 
 
 def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> None:
@@ -246,7 +245,7 @@ def test_a_served_length_below_the_longest_sequence_is_refused() -> None:
 def test_a_model_that_cannot_fit_is_rejected_with_the_gap_and_without_latencies() -> None:
     """405 G parameters x 2 B = 756 GiB on 79 GiB. https://github.com/ai-dynamo/aiconfigurator/pull/509"""
     asked = ask(real_model("llama-3.1-405b"), demand={"concurrency": 128}, serving={"tp": 1, "pp": 1})
-    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=("bf16",)), data())
+    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=("bf16",)))
     assert outcome.best is None
     (rejected,) = outcome.refusals
     assert rejected.reason == "memory"
@@ -399,7 +398,7 @@ def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:
             osl=100,
             serving={"tp": 1, "pp": 1},
         )
-        (verdicts[length],) = replica.candidates(asked.service, option("h100-sxm"), None, data())
+        (verdicts[length],) = replica.candidates(asked.service, option("h100-sxm"), None)
     assert isinstance(verdicts[16_000], Replica)
     assert isinstance(verdicts[32_000], Refusal)
     assert verdicts[32_000].reason == "memory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sizing.answers.answer import Answer
+from sizing.catalog import shelf
 from sizing.formats.view import Assumption
 from sizing.model import settings
 from sizing.model.architecture import has_states, is_moe, sparse_class
@@ -15,10 +16,10 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, lowered_from
 from sizing.replica.step import every_operation
 from sizing.report.parts.sentences import assumed
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Assumptions, Gpu
 from sizing.specs.units import GIGA, MICRO, TERA
 from sizing.specs.values import KIND_OF_EVIDENCE
-from sizing.specs.workload import Workload
+from sizing.specs.workload import Defaults, Workload
 
 # Settings of the engine that its memory depends on, besides its memory fraction.
 OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num_seqs", "max_num_batched_tokens")
@@ -123,9 +124,9 @@ def of_steps(
         yield assumed(key, choice.row, had=had, wanted=wanted, **own)
     if chosen.layout.gpus > sheet.island_gpus:
         _, bytes_per_s, alpha_s = kernels.links.inter_node_link()
-        yield assumed("network", kernels.assumptions, gb_per_s=bytes_per_s / GIGA, alpha_us=alpha_s / MICRO)
+        yield assumed("network", shelf.only(Assumptions), gb_per_s=bytes_per_s / GIGA, alpha_us=alpha_s / MICRO)
     yield from _of_layout(question, chosen)
-    yield assumed("small kernels", kernels.assumptions.small_kernels)
+    yield assumed("small kernels", shelf.only(Assumptions).small_kernels)
     yield _of_setting(question, chosen, "host")
     by = kernels.correction
     if (by.decode, by.prefill) != (1.0, 1.0):
@@ -183,7 +184,7 @@ def of_limits(question: Question) -> Iterator[Assumption]:
 
 def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the assumptions on planning, and the price."""
-    defaults, workload, target = question.origin.defaults, question.origin.workload, question.target
+    defaults, workload, target = shelf.only(Defaults), question.origin.workload, question.target
     if target.amount is not None and target.concurrency is None and not target.offline:
         source = "as asked" if workload.planning.max_utilisation is not None else defaults.source
         yield assumed("utilisation", value=target.max_utilisation, source=source)

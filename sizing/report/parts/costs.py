@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from sizing.catalog import shelf
 from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import Assumption, Explanation, Quantity, Table, in_words
 from sizing.formats.words import number, plural, rounded_usd
@@ -24,6 +25,7 @@ from sizing.report.parts.screen import HABITS
 from sizing.report.parts.sentences import assumed, derived, said
 from sizing.specs.demand import hours_per_year
 from sizing.specs.prices import NUMBERS
+from sizing.specs.workload import Defaults
 
 LOAD = "Load"
 
@@ -99,7 +101,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     yield from (each for each in of_planning(question, unpriced) if _enters(each, question, load))
     demanded = question.origin.demanded
     if load == "mean_load" and demanded is not None and demanded.shape is None:
-        yield assumed("hours at the peak", question.origin.defaults, peak_hours=demanded.habits.peak_hours)
+        yield assumed("hours at the peak", shelf.only(Defaults), peak_hours=demanded.habits.peak_hours)
     for server in deployed.priced.prices.own:
         yield from _of_server(server, len(deployed.priced.prices.own) > 1)
 

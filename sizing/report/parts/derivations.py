@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
@@ -15,6 +16,7 @@ from sizing.report.parts.figures import Figures, LoadFigures
 from sizing.report.parts.sentences import derived
 from sizing.specs.bands import EVEN
 from sizing.specs.units import MILLI
+from sizing.specs.workload import Defaults
 
 SLOTS = {"kv_cache": "KV cache", "max_num_seqs": "engine's max_num_seqs"}
 MOST_OPERATIONS = 4  # the longest operations of a step
@@ -62,7 +64,7 @@ def _of_deployment(best: Answer, question: Question, load: LoadFigures) -> Itera
     yield derived("most per replica", each, question, pool.timed, binding=binding, of=of, share=share)
     if pool.margin != 1.0:
         asked = question.target.confidence
-        yield derived("margin", pool.margin, share=EVEN if asked is None else asked.share)
+        yield derived("margin", pool.margin, share=EVEN if asked is None else asked)
     rate, e2e_s = best.requests_per_s / pool.count, best.latency_s("e2e")["mean"]
     yield derived("concurrency", load.concurrency_per_replica, rate=rate, e2e_s=e2e_s)
 
@@ -106,7 +108,7 @@ def _of_step(key: str, step: Step) -> Explanation:
 def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Explanation]:
     users, cost = figures.users, figures.cost
     if users.stated or not (question.service.model.pooled or question.target.offline):
-        yield derived("users", users.daily_active_users, users, question.origin.defaults, rate=best.requests_per_s)
+        yield derived("users", users.daily_active_users, users, shelf.only(Defaults), rate=best.requests_per_s)
     if cost.usd_per_hour is not None and cost.usd_per_million_output_tokens is not None:
         yield derived("$/h", cost.usd_per_hour, cost, gpus=best.gpus, source=cost.price_source or "")
         yield derived("$ per million", cost.usd_per_million_output_tokens, cost, figures.throughput)

@@ -24,7 +24,6 @@ from sizing.specs.bands import (
     Bands,
     ConfidentSize,
     ErrorBand,
-    PublishedRuns,
     Situation,
     find,
     of_runs,
@@ -130,7 +129,7 @@ def of_load(
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
     here = request.service.situation(gpu, region(load.concurrency_per_replica))
-    found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))}
+    found = {band.metric: band for band in likely(best, request)}
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
     yield from of_latencies(latency, "latency.", here, found, {name: ms for name, ms in least.items() if name in found})

@@ -246,7 +246,7 @@ def simulation(best: Answer, outcome: Outcome) -> Simulation | None:
 
 def readings_of(load: LoadFigures, question: Question) -> Readings:
     """The same load as a rate, as requests in flight and as concurrent users."""
-    think_s = question.target.think_time_s or think_time_of(question.origin.workload, question.origin.defaults)
+    think_s = question.target.think_time_s or think_time_of(question.origin.workload)
     return readings(load.requests_per_s, load.concurrency / load.requests_per_s, think_s)
 
 

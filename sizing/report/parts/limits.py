@@ -94,7 +94,7 @@ def _most(best: Answer, question: Question) -> str:
     """
     capacity, margin, asked = best.pool.capacity, best.pool.margin, question.target.confidence
     if question.target.amount is None:
-        odds, rate = None if asked is None else asked.share, capacity.requests_per_s * margin
+        odds, rate = None if asked is None else asked, capacity.requests_per_s * margin
         return said("load given", rate=rate, lowered=margin > 1, margin=margin, odds=odds)
     if question.target.requests_per_s is None:
         return f"{number(capacity.amount)} {question.target.unit} a replica"
@@ -295,7 +295,7 @@ def _for_runs(best: Answer, question: Question) -> str:
     """Write the share of published runs that must keep the limits, if that raises the number of GPUs."""
     if best.pool.margin == 1.0:
         return ""
-    share = EVEN if question.target.confidence is None else question.target.confidence.share
+    share = EVEN if question.target.confidence is None else question.target.confidence
     keeps = "the limits to hold" if question.target.limits.stated else "the demand to be served"
     return f", for {keeps} in {share:.0%} of {of_runs(best.pool.timed.replica.gpu_type.gpu.own_runs is not None)}"
 

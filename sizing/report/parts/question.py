@@ -249,7 +249,7 @@ def demand(question: Question) -> DemandInputs:
 def habits(question: Question) -> Habits:
     """The habits of the users that the rate corresponds to."""
     origin = question.origin
-    return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
+    return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning)
 
 
 def limits_in_ms(limits: Limits) -> LimitsInMs:
