@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-# Settings of whoever runs the tests are none of the tests': LLMSIZE_GOLDEN_EXACT and its like are read as TESTS_GOLDEN_EXACT.
+# Settings of whoever runs the tests are none of the tests': they are kept under TESTS_ in place of LLMSIZE_.
 for name in [name for name in os.environ if name.startswith("LLMSIZE_")]:
     os.environ[f"TESTS_{name.removeprefix('LLMSIZE_')}"] = os.environ.pop(name)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would compile the package anew

@@ -1,6 +1,6 @@
 """README and docs: every block runs, every link leads somewhere, and outputs that are shown have the lines of today.
 
-Figures that a model of time changes are not held: `python tests/write_docs.py` writes them anew. LLMSIZE_GOLDEN_EXACT=1 holds them.
+Figures that a model of time changes are not held: `python tests/write_docs.py` writes them anew. TESTS_GOLDEN_EXACT=1 holds them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limit, limit_name
 
-RULES = shelf.only(Advice)
+ADVICE = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 # Refused for want of published runs that keep the limits, though it serves the demand as predicted.
 UNSURE = "confidence"
@@ -51,13 +51,13 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
         return None
     pool, name, limits = best.pool, best.pool.capacity.binding, question.target.limits
     share = pool.capacity.requests_per_s / pool.timed.highest_per_s
-    if share >= RULES.nearly_idle:
+    if share >= ADVICE.nearly_idle:
         return None
-    looser = limits.at(name, limits.stated[name].seconds * RULES.most_relaxed)
+    looser = limits.at(name, limits.stated[name].seconds * ADVICE.most_relaxed)
     found = None if question.target.amount is None else answered(question.with_(limits=looser))
     objective = question.rules.objective
     less = found is not None and spent(found, objective) < spent(best, objective)
-    return NearlyIdle(share, RULES.most_relaxed, found if less else None)
+    return NearlyIdle(share, ADVICE.most_relaxed, found if less else None)
 
 
 def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> OtherAnswer | None:
@@ -65,7 +65,7 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Ot
 
     Offline work and models that do not decode have no usual limits.
     """
-    best, question, limits = outcome.answer, outcome.question, RULES.usual_limits
+    best, question, limits = outcome.answer, outcome.question, ADVICE.usual_limits
     target = question.target
     if best is None or best.separate or target.limits.stated or target.offline or question.service.osl == 1:
         return None
@@ -95,7 +95,7 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
     def at(seconds: float) -> Question:
         return question.with_(limits=question.target.limits.at(name, seconds))
 
-    loosest_s = limit.seconds * RULES.most_relaxed
+    loosest_s = limit.seconds * ADVICE.most_relaxed
 
     def fewer_at(seconds: float, loads: Sequence[Timed], sized: Sized = sized_anew) -> list[Pool]:
         """The layouts that take fewer GPUs than the answer at a limit of `seconds`, best first."""
@@ -103,8 +103,8 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
 
     def threshold(low: float, able: Sequence[Timed], sized: Sized) -> float:
         """The smallest multiple of the limit, from `low` on, at which a layout saves GPUs; the largest that is tried if none does."""
-        high = RULES.most_relaxed
-        while high / low > RULES.threshold_step:
+        high = ADVICE.most_relaxed
+        while high / low > ADVICE.threshold_step:
             middle = math.sqrt(low * high)
             # A layout that saves nothing at a looser limit saves nothing at a tighter one.
             fewer = [pool.timed for pool in fewer_at(limit.seconds * middle, able, sized)]
@@ -124,8 +124,8 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
     if not loads:
         return None
     times = threshold(1.0, below, outcome_over)  # finding as much in the cache as the answer does
-    if times == RULES.most_relaxed or not fewer_at(limit.seconds * times, loads):
-        times = threshold(times if times < RULES.most_relaxed else 1.0, loads, sized_anew)
+    if times == ADVICE.most_relaxed or not fewer_at(limit.seconds * times, loads):
+        times = threshold(times if times < ADVICE.most_relaxed else 1.0, loads, sized_anew)
     seconds = legible(limit.seconds * times)
     size = confirmed_at(loads, seconds, at(loosest_s))
     if size is None:
@@ -135,9 +135,9 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
         return Relaxation(name, seconds, size.gpus, gpu)
     measured_s = size.latency_s(name)[limit.statistic]
     if name != "ttft" and limit.statistic == "mean":
-        sure: float = getattr(RULES.sure, name)
+        sure: float = getattr(ADVICE.sure, name)
         return Relaxation(name, max(seconds, legible(measured_s * sure)), size.gpus, gpu)
-    seconds, more = max(seconds, legible(measured_s)), RULES.legible_share
+    seconds, more = max(seconds, legible(measured_s)), ADVICE.legible_share
     while seconds < loosest_s:
         again = confirmed_at((size.pool.timed,), seconds, at(seconds))
         if again is not None:
@@ -153,7 +153,7 @@ def beyond(outcome: Outcome) -> NextLimit | None:
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
         return None
     name = best.pool.capacity.binding
-    loosest_s = getattr(question.target.limits, name).seconds * RULES.most_relaxed
+    loosest_s = getattr(question.target.limits, name).seconds * ADVICE.most_relaxed
     loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
     found = sized_anew((best.pool.timed,), loosest).best
     if found is None:
@@ -168,7 +168,7 @@ def confirmed_soon(outcome: Outcome, simulated: bool) -> Outcome:
         return outcome
     from sizing.answers.verify import verify
 
-    return verify(outcome, tries=RULES.tries)
+    return verify(outcome, tries=ADVICE.tries)
 
 
 def _loads_below(outcome: Outcome, loosest: Question) -> tuple[Timed, ...]:
@@ -199,7 +199,7 @@ def _loads_below(outcome: Outcome, loosest: Question) -> tuple[Timed, ...]:
 
 def legible(value: float) -> float:
     """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
-    most = value * RULES.legible_share
+    most = value * ADVICE.legible_share
     power = math.floor(math.log10(most))
     step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
     # Rounded in decimals, so that a figure that is already readable does not change.
@@ -240,7 +240,7 @@ def suggestions(
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         best = answered(question)
-        if best is not None and best.gpus <= fewest.get(of_what, math.inf) * RULES.still_looser:
+        if best is not None and best.gpus <= fewest.get(of_what, math.inf) * ADVICE.still_looser:
             found.append(Suggestion.of(change, best)._replace(looser=of_what in fewest))
             fewest[of_what] = best.gpus
     types = [Suggestion.of(change, best) for change, best in _of_other_types(outcome, answered, gpu_types)]
@@ -285,7 +285,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
     if any(entry.reason == "token_budget" for entry in outcome.refusals):
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
         yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
-    stable = RULES.stable_utilisation
+    stable = ADVICE.stable_utilisation
     if request.target.max_utilisation < stable:
         yield f"--max-utilisation {stable:g}", request.with_(max_utilisation=stable)
     stored, formats = request.service.model.quantisation, shelf.only(Formats)
@@ -325,7 +325,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
     """
     request = outcome.question
     for name, limit in request.target.limits.stated.items():
-        for times in RULES.times_alone:
+        for times in ADVICE.times_alone:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
             called = limit_name(name, limit.statistic, single=request.service.osl == 1)
@@ -335,7 +335,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
     """A limit in s that the nearest miss would meet with some to spare, and that much above `limit_s` at least."""
     over = min((refusal.shortfall for refusal in outcome.refusals if refusal.reason == name), default=0.0)
-    return _rounded_up(limit_s * (1 + over) * RULES.spare * 1e3) / 1e3
+    return _rounded_up(limit_s * (1 + over) * ADVICE.spare * 1e3) / 1e3
 
 
 def _rounded_up(milliseconds: float) -> int:

@@ -9,7 +9,7 @@ from sizing.answers.confidence import SizeAtOdds, odds_of
 from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import VERIFY
 from sizing.answers.sure_size import Searched, Steps, sure_answers
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
@@ -106,7 +106,7 @@ def _with_sure(result: SizeCheck, outcome: Outcome, replicas: int, asked: tuple[
 def _at_most(question: Question, replicas: int) -> Answer | None:
     """`replicas` replicas at the highest rate that a simulation confirms, whatever the demand.
 
-    None where not even the share `RULES.least_most` of the predicted capacity is confirmed, or the demand is not a rate.
+    None where not even the share `VERIFY.least_most` of the predicted capacity is confirmed, or the demand is not a rate.
     """
     alone = question.with_(requests_per_s=None, headroom=0.0)
     best = search(alone).best
@@ -118,11 +118,11 @@ def _at_most(question: Question, replicas: int) -> Answer | None:
         tried = simulated(Answer((at_share(full, share),)), alone)
         return tried if tried.run is not None and meets(tried.run, alone.target.limits) else None
 
-    low, high, confirmed = RULES.least_most, 1.0, kept_at(1.0)
+    low, high, confirmed = VERIFY.least_most, 1.0, kept_at(1.0)
     if confirmed is not None:
         return confirmed
     confirmed = kept_at(low)
-    while confirmed is not None and high - low > RULES.most_within * high:
+    while confirmed is not None and high - low > VERIFY.most_within * high:
         middle = (low + high) / 2
         kept = kept_at(middle)
         confirmed, low, high = (confirmed, low, middle) if kept is None else (kept, middle, high)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from sizing.answers.advice import RULES
+from sizing.answers.advice import ADVICE
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
@@ -93,7 +93,7 @@ def _with_less(outcome: Outcome) -> Outcome:
         asked = evenly(asked)
     wide = with_cheaper(outcome, asked)
     layouts = ((each, each.pool.replica.layout) for each in wide.answers[1:] if each.gpus < best.gpus)
-    less = [each for each, layout in layouts if layout.pp > 1 and RULES.fills_nodes(layout.gpus)]
+    less = [each for each, layout in layouts if layout.pp > 1 and ADVICE.fills_nodes(layout.gpus)]
     return replace(wide, answers=(best, *less[:1]))
 
 

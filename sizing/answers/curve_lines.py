@@ -20,7 +20,7 @@ from sizing.answers.answer import Answer, Outcome, Pool, layout_key
 from sizing.answers.confidence import least_of, likely
 from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
 from sizing.answers.search import timed
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import VERIFY
 from sizing.answers.verify import lengths_of, simulated, steady
 from sizing.catalog import shelf
 from sizing.engine.deployment import Deployment, deployment_of
@@ -306,14 +306,14 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     """The simulations of a replica's line.
 
     In a closed loop each place in flight is filled `ROUNDS` times, as in benchmark tools. Random lengths need at least
-    `RULES.fewest_requests`, so that a few draws do not decide. Poisson arrivals come at the rate that keeps the number in
+    `VERIFY.fewest_requests`, so that a few draws do not decide. Poisson arrivals come at the rate that keeps the number in
     flight by the closed form, and are measured in the steady state. Without a stable rate there are no figures.
     """
     (timed,) = line.parts
     traffic = Traffic(
         *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
     )
-    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else RULES.fewest_requests
+    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else VERIFY.fewest_requests
 
     def of(in_flight: int) -> Traffic | None:
         if grid.arrivals == "closed":

@@ -132,7 +132,7 @@ def _separate(question: Question, whole: Outcome, simulated: bool) -> Outcome | 
         return None
     pools = SeparatePools.of_any(question.space.gpu_types)
     found = answer(question.with_(pools=pools), simulated=simulated)
-    most = advice.RULES.separate_pools * one.gpus
+    most = advice.ADVICE.separate_pools * one.gpus
     return found if found.answer is not None and found.answer.gpus <= most else None
 
 

@@ -20,7 +20,7 @@ from sizing.answers.answer import Answer
 from sizing.answers.curve_lines import SHARES, CurveLine, Grid, Pair, predicted
 from sizing.answers.curve_points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import VERIFY
 from sizing.answers.verify import driven, part_of, verify
 from sizing.formats.words import joined
 from sizing.question.question import Question, SeparatePools
@@ -164,7 +164,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        pair = driven(pair, self.question, RULES.requests, self.seed)
+        pair = driven(pair, self.question, VERIFY.requests, self.seed)
         whole, decode = pair.run, pair.decode.run
         assert whole is not None and decode is not None
         if not whole.completed or not whole.stable:

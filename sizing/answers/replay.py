@@ -221,7 +221,7 @@ def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
     if fewest.kept.pool.count != fewest.refuted.pool.count + 1:  # headroom or a margin has raised the size
         return None
     missed = _missed(fewest.refuted, question)
-    if len(missed) != 1 or min(missed.values()) > advice.RULES.most_relaxed:
+    if len(missed) != 1 or min(missed.values()) > advice.ADVICE.most_relaxed:
         return None
     ((name, ratio),) = missed.items()
     seconds = advice.legible(question.target.limits.stated[name].seconds * ratio)

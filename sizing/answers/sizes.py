@@ -23,7 +23,7 @@ from sizing.specs.data import Verification
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Target
 
-RULES = shelf.only(Verification)
+VERIFY = shelf.only(Verification)
 TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
 
 
@@ -140,9 +140,9 @@ class TriedSizes:
             following = (_larger if self._scales else _lighter)(verdict.measured, self.question)
             if following is not None:
                 self.reachable = self.next = following
-            return following is not None and self.tries < RULES.tries_of_a_layout
+            return following is not None and self.tries < VERIFY.tries_of_a_layout
         *_, before, low = self._refuted
-        if len(self.tried) >= RULES.tries_of_a_layout:
+        if len(self.tried) >= VERIFY.tries_of_a_layout:
             return False
         more = self._corrected(verdict.measured) - low
         again = 2 * (low - before) if before >= 0 else 1
@@ -197,7 +197,7 @@ class TriedSizes:
     def _sized(self, step: int) -> Pool | None:
         pool = self.first.pool
         if not self._scales:
-            return at_share(pool, RULES.less_load**step)
+            return at_share(pool, VERIFY.less_load**step)
         count, share, in_flight = pool.count + step, self._share, self.question.target.concurrency
         if share is not None and in_flight is not None and step:
             if step >= share:
@@ -214,7 +214,7 @@ class TriedSizes:
             return 0
         if not self._scales:
             share = most.requests_per_s / pool.margin / self.first.pool.point.requests_per_s
-            return math.ceil(math.log(min(share, 1.0)) / math.log(RULES.less_load))
+            return math.ceil(math.log(min(share, 1.0)) / math.log(VERIFY.less_load))
         needed, share_before = replicas(self.question, pool.replica, most, pool.margin), self._share
         if share_before is None:
             return needed - self.first.pool.count
@@ -225,7 +225,7 @@ class TriedSizes:
     def _coarse(self, step: int) -> int:
         if not self._scales or self._share is not None:
             return 0
-        return round(RULES.coarse * (self.first.pool.count + step))
+        return round(VERIFY.coarse * (self.first.pool.count + step))
 
 
 # --- pairs of pools ---------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
 def _lighter(pair: Answer, question: Question) -> Answer:
     from sizing.answers.pools import phase_questions, with_counts
 
-    asked, at = question.space.pools, question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
+    asked, at = question.space.pools, question.with_(requests_per_s=VERIFY.less_load * pair.requests_per_s)
     assert asked is not None
     return with_counts(pair, [pool.count for pool in pair.pools], phase_questions(at, asked, None))
 
@@ -346,7 +346,7 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
     return limits
 
 
-WITHIN = math.log1p(RULES.population_within)
+WITHIN = math.log1p(VERIFY.population_within)
 
 
 def serves_population(answer: Answer, target: Target) -> bool:
@@ -366,7 +366,7 @@ def at_population(first: Answer, target: Target, drive: Callable[[Answer], Answe
     low, high, slope = -math.inf, math.inf, _closed_slope(first.pool, target)
     tried = [drive(first)]
     before: tuple[float, float] | None = None
-    while not serves_population(found := tried[-1], target) and len(tried) < RULES.population_rounds:
+    while not serves_population(found := tried[-1], target) and len(tried) < VERIFY.population_rounds:
         at, beyond = math.log(found.pool.point.requests_per_s), _beyond(found, target)
         if beyond == math.inf:
             break
@@ -394,7 +394,7 @@ def _beyond(answer: Answer, target: Target) -> float:
 
 def _closed_slope(pool: Pool, target: Target) -> float:
     """How fast the population grows with the rate by the closed form, both in logarithms; at least 1."""
-    lighter = _at_rate(pool, pool.point.requests_per_s * RULES.less_load)
+    lighter = _at_rate(pool, pool.point.requests_per_s * VERIFY.less_load)
     one, less = (
         target.population_of(each.point.requests_per_s, each.closed_s("e2e")["mean"]) for each in (pool, lighter)
     )

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, Rank, preference, shape_of
 from sizing.answers.search import at_load, at_share, with_extras_found
-from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, at_population, corrected, serves_population
+from sizing.answers.sizes import VERIFY, SizeVerdict, TriedSizes, at_population, corrected, serves_population
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
@@ -44,7 +44,7 @@ def verify(
     outcome: Outcome,
     *,
     seed: int = 0,
-    tries: int = RULES.most_tries,
+    tries: int = VERIFY.most_tries,
     order: Order = preference,
     shows: bool = True,
 ) -> Outcome:
@@ -133,9 +133,9 @@ def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int)
     """
     (load, asked), limits = raised(size, question), question.target.limits
     thorough = size.separate or so_far is not None
-    measured = simulated(so_far or load, asked, seed=seed, most=RULES.longest if thorough else RULES.longer)
+    measured = simulated(so_far or load, asked, seed=seed, most=VERIFY.longest if thorough else VERIFY.longer)
     assert measured.run is not None
-    errors = RULES.sure_to_hold if thorough else RULES.sure_enough
+    errors = VERIFY.sure_to_hold if thorough else VERIFY.sure_enough
     served = serves_population(measured, asked.target)
     kept = served and meets(measured.run, limits, errors)
     decided = thorough or is_decided(measured.run, question)
@@ -187,20 +187,20 @@ def _found(
 # --- a size, simulated -----------------------------------------------------------------------------------------------
 
 
-def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = RULES.longest) -> Answer:
+def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = VERIFY.longest) -> Answer:
     """The answer with its simulation under the demand, which continues an earlier run of it.
 
     Where chance may decide on a limit, requests are added until it does not, or up to `most` times the first run.
     """
     found = answer
     if found.run is None:
-        found = _served(answer, question, RULES.requests, seed)
+        found = _served(answer, question, VERIFY.requests, seed)
         assert found.run is not None
         enough = question.target.concurrency is not None or is_enough(found.run, question.target.limits)
         if enough and serves_population(found, question.target):
             return found
         found = _longer(found, question, seed)
-    while (run := found.run) and not is_decided(run, question) and run.completed < most * RULES.requests:
+    while (run := found.run) and not is_decided(run, question) and run.completed < most * VERIFY.requests:
         found = _longer(found, question, seed)
     if run is None or not run.stable or serves_population(found, question.target):
         return found
@@ -216,7 +216,7 @@ def _served(answer: Answer, question: Question, requests: int, seed: int) -> Ans
 def _longer(answer: Answer, question: Question, seed: int) -> Answer:
     """The answer with its run extended by other arrivals."""
     assert answer.run is not None
-    again = driven(answer, question, RULES.longer * RULES.requests, seed + answer.run.completed).run
+    again = driven(answer, question, VERIFY.longer * VERIFY.requests, seed + answer.run.completed).run
     assert again is not None
     run = answer.run.continued(again)
     pools = (replace(pool, run=part) for pool, part in zip(answer.pools, run.parts or (None,), strict=True))
@@ -256,7 +256,7 @@ def part_of(prefills: int, decodes: int) -> tuple[int, int, float]:
     """The replicas of each pool to simulate, and their share of the load: at least the true share of each replica."""
     common = math.gcd(prefills, decodes)
     part = prefills // common, decodes // common
-    scale = max(1.0, sum(part) / RULES.most_replicas)
+    scale = max(1.0, sum(part) / VERIFY.most_replicas)
     part = max(1, math.floor(part[0] / scale)), max(1, math.floor(part[1] / scale))
     return *part, max(part[0] / prefills, part[1] / decodes)
 
@@ -310,7 +310,7 @@ def is_enough(run: Run, limits: Limits) -> bool:
     ttft_s = run.latencies_s["ttft"]
     shown: tuple[Statistic, ...] = ("mean", "p95")
     figures = [Limit(statistic=name, seconds=ttft_s[name]) for name in shown if ttft_s]
-    return all(_excess(run, "ttft", figure, 1.0, 1 + RULES.known) <= 0 for figure in figures)
+    return all(_excess(run, "ttft", figure, 1.0, 1 + VERIFY.known) <= 0 for figure in figures)
 
 
 def is_clear(run: Run, limits: Limits) -> bool:
@@ -321,7 +321,7 @@ def is_clear(run: Run, limits: Limits) -> bool:
 
 
 def _is_close(found: dict[str, float], limit: Limit) -> bool:
-    close: float = getattr(RULES.close, limit.statistic)
+    close: float = getattr(VERIFY.close, limit.statistic)
     return bool(found) and abs(found[limit.statistic] / limit.seconds - 1) < close
 
 
@@ -331,13 +331,13 @@ def is_sure(run: Run, limits: Limits) -> bool:
     if not run.stable or run.refused or _is_missed(run, asked):
         return True
     return all(
-        _excess(run, *each, 0.0) <= 0 and _excess(run, *each, RULES.sure_to_hold, 1 + RULES.missed) <= 0
+        _excess(run, *each, 0.0) <= 0 and _excess(run, *each, VERIFY.sure_to_hold, 1 + VERIFY.missed) <= 0
         for each in asked.items()
     )
 
 
 def _is_missed(run: Run, limits: Mapping[Metric, Limit]) -> bool:
-    return any(_excess(run, *each, -RULES.sure_to_miss) > 0 for each in limits.items())
+    return any(_excess(run, *each, -VERIFY.sure_to_miss) > 0 for each in limits.items())
 
 
 def _excess(run: Run, name: str, limit: Limit, errors: float, factor: float = 1.0) -> float:
@@ -371,7 +371,7 @@ def _error(tested: NDArray[np.float64], gaps: NDArray[np.float64] | None = None)
     requests arrive are slower. The run as a whole has the exact rate, so this part of the spread is no error of its mean: the
     regression on the `gaps` between arrivals (a control variate) removes it.
     """
-    batches = min(RULES.batches, tested.size)
+    batches = min(VERIFY.batches, tested.size)
     if batches <= 2:
         return 0.0
     means = [
@@ -384,19 +384,19 @@ def _error(tested: NDArray[np.float64], gaps: NDArray[np.float64] | None = None)
 
 
 def steady(
-    traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = RULES.requests
+    traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = VERIFY.requests
 ) -> Traffic:
     """Poisson arrivals at `rate_per_s`, enough to measure the steady state with about `in_flight` requests in flight.
 
     A prompt takes `chunks` steps. Requests of the warm-up and the cool-down are not measured.
     """
-    measured = max(RULES.fewest_requests, RULES.measured * in_flight, min(requests, RULES.most_chunks / chunks))
-    warm_up, cool_down = (math.ceil(share * in_flight) for share in (RULES.warm_up, RULES.cool_down))
+    measured = max(VERIFY.fewest_requests, VERIFY.measured * in_flight, min(requests, VERIFY.most_chunks / chunks))
+    warm_up, cool_down = (math.ceil(share * in_flight) for share in (VERIFY.warm_up, VERIFY.cool_down))
     count = warm_up + math.ceil(measured) + cool_down
     return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
 
-def meets(run: Run, limits: Limits, errors: float = RULES.sure_to_hold) -> bool:
+def meets(run: Run, limits: Limits, errors: float = VERIFY.sure_to_hold) -> bool:
     """Whether a run was stable, served all requests, and kept each limit in the statistic that the limit bounds.
 
     A limit that is larger by the share `missed` must be kept with `errors` standard errors to spare.
@@ -405,6 +405,6 @@ def meets(run: Run, limits: Limits, errors: float = RULES.sure_to_hold) -> bool:
         return False
     return all(
         not (found := run.latencies_s[name])
-        or (found[limit.statistic] <= limit.seconds and _excess(run, name, limit, errors, 1 + RULES.missed) <= 0)
+        or (found[limit.statistic] <= limit.seconds and _excess(run, name, limit, errors, 1 + VERIFY.missed) <= 0)
         for name, limit in limits.stated.items()
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.answers.advice import RULES
+from sizing.answers.advice import ADVICE
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
 from sizing.answers.estimate import answer, by_prediction
 from sizing.answers.sure_size import simulated_outcome
@@ -26,7 +26,7 @@ from sizing.specs.frozen import Frozen
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Tokens, limit_name
 
-SHARES = (-RULES.varied, RULES.varied)  # by which each input is changed
+SHARES = (-ADVICE.varied, ADVICE.varied)  # by which each input is changed
 LENGTHS = ("isl", "osl")
 GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act on a KV cache
 LOSSY_GROUPS = ("sparsity", "cache", "weights")  # of trials that change a model's answers, the first to drop first
@@ -362,4 +362,4 @@ def is_better(new: Answer | None, old: Answer | None, question: Question) -> boo
     *other, other_rate = order(old, question)
     if first != other:
         return first < other
-    return -rate > -other_rate * (1 + RULES.least_gain)
+    return -rate > -other_rate * (1 + ADVICE.least_gain)

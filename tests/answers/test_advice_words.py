@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sizing import ask
-from sizing.answers.advice import RULES, _changes, _looser, nearly_idle
+from sizing.answers.advice import ADVICE, _changes, _looser, nearly_idle
 from sizing.answers.answer import Outcome
 from sizing.answers.search import search
 from sizing.catalog import shelf
@@ -52,7 +52,7 @@ def test_a_limit_that_leaves_replicas_nearly_idle_is_said(gpu: str, idle: bool) 
     assert (found is not None) == idle
     if found is not None:
         most = best.pool.capacity.requests_per_s
-        assert found.share == most / best.pool.timed.highest_per_s < RULES.nearly_idle
+        assert found.share == most / best.pool.timed.highest_per_s < ADVICE.nearly_idle
         again = search(question.with_(limits=question.target.limits.at("ttft", found.times))).best
         assert found.looser is not None and again is not None
         assert found.looser.gpus == again.gpus < best.gpus

@@ -11,7 +11,7 @@ import pytest
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.answers import verify
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import VERIFY
 from sizing.engine.deployment import Deployment
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
@@ -131,5 +131,5 @@ def test_equal_seeds_give_equal_runs(busy: Run) -> None:
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
     assert verify.part_of(4, 2) == (2, 1, 0.5)
     prefills, decodes, share = verify.part_of(70, 31)
-    assert prefills + decodes <= RULES.most_replicas
+    assert prefills + decodes <= VERIFY.most_replicas
     assert share / prefills >= 1 / 70 and share / decodes >= 1 / 31

@@ -11,7 +11,7 @@ from builders import ask, option, real_model
 
 from sizing.answers.answer import Answer
 from sizing.answers.search import search, with_count
-from sizing.answers.sizes import RULES, at_population, serves_population
+from sizing.answers.sizes import VERIFY, at_population, serves_population
 from sizing.answers.verify import driven, is_enough, is_sure, judged, meets, simulated, verify
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
@@ -42,7 +42,7 @@ def size() -> Answer:
 
 @cache
 def runs() -> tuple[Run, ...]:
-    found = [driven(size(), asked(), RULES.requests, seed).run for seed in range(SEEDS)]
+    found = [driven(size(), asked(), VERIFY.requests, seed).run for seed in range(SEEDS)]
     return tuple(run for run in found if run is not None)
 
 
@@ -54,14 +54,14 @@ def test_a_mean_is_as_sure_as_runs_of_other_arrivals_are_alike() -> None:
     """Where half of such runs would say otherwise it is not sure; five times as far off as they differ, it is."""
     means = np.array([run.latencies_s["itl"]["mean"] for run in runs()])
     spread = float(means.std(ddof=1))
-    at_mean = [sure_at(run, float(run.latencies_s["itl"]["mean"]) / (1 + RULES.missed) + spread / 4) for run in runs()]
+    at_mean = [sure_at(run, float(run.latencies_s["itl"]["mean"]) / (1 + VERIFY.missed) + spread / 4) for run in runs()]
     beyond = [sure_at(run, float(run.latencies_s["itl"]["mean"]) - 5 * spread) for run in runs()]
     assert not any(at_mean) and sum(beyond) >= SEEDS - 1
 
 
 def test_long_waits_that_come_in_clusters_are_not_ruled_out_by_one_calm_run() -> None:
     """A thousand requests of which none was beyond the limit, though all of a hundred in a row came near it."""
-    calm = np.linspace(0.4, 0.5, RULES.requests)
+    calm = np.linspace(0.4, 0.5, VERIFY.requests)
     near = calm.copy()
     near[:100] = 0.95
     limits = Limits(ttft=Limit(statistic="p99", seconds=1.0))
@@ -85,12 +85,12 @@ def test_a_percentile_in_a_gap_between_two_values_holds_where_the_share_beyond_i
         return replace(run, latencies_s=found, measured_s={**run.measured_s, "itl": values_s})
 
     assert meets(mixed(0.045), limits) and is_sure(mixed(0.045), limits)
-    assert not meets(mixed(0.048), limits) and meets(mixed(0.048), limits, RULES.sure_enough)
+    assert not meets(mixed(0.048), limits) and meets(mixed(0.048), limits, VERIFY.sure_enough)
 
 
 def test_a_ttft_that_one_busy_period_makes_is_not_shown_after_a_short_run() -> None:
     """A hundred requests of a thousand waited six times as long, one after the other, or each among others that did not."""
-    alike = np.full(RULES.requests, 0.5)
+    alike = np.full(VERIFY.requests, 0.5)
     alike[::10] = 3.0
     busy = np.sort(alike)[::-1].copy()
 
@@ -108,10 +108,10 @@ def test_more_requests_are_added_to_what_was_measured() -> None:
     """With a limit at the mean chance decides, so that they are driven to the end; means are of all of them."""
     mean_s = runs()[0].latencies_s["itl"]["mean"]
     at_limit = asked(round(1000 * mean_s, 3))
-    some = simulated(size(), at_limit, most=RULES.longer)
-    more = simulated(some, at_limit, most=2 * RULES.longer)
+    some = simulated(size(), at_limit, most=VERIFY.longer)
+    more = simulated(some, at_limit, most=2 * VERIFY.longer)
     assert some.run is not None and more.run is not None
-    assert (some.run.completed, more.run.completed) == (5 * RULES.requests, 9 * RULES.requests)
+    assert (some.run.completed, more.run.completed) == (5 * VERIFY.requests, 9 * VERIFY.requests)
     assert more.run.measured_s["itl"][: some.run.completed] == pytest.approx(some.run.measured_s["itl"])
     assert more.run.latencies_s["itl"]["mean"] == pytest.approx(more.run.measured_s["itl"].mean())
     assert more.run.requests_per_s == pytest.approx(more.run.completed / more.run.duration_s)
@@ -151,11 +151,11 @@ def test_a_simulated_rate_serves_the_population_asked_for(power: float, asked_of
     rate, most = found.requests_per_s, highest_stable(first.pool.timed).requests_per_s
     served = rate * (steep(rate, power) + think_s)
     if most * (steep(most, power) + think_s) > asked_of:
-        assert served == pytest.approx(asked_of, rel=RULES.population_within)
+        assert served == pytest.approx(asked_of, rel=VERIFY.population_within)
     assert serves_population(found, question.target) == (
-        abs(np.log(served / asked_of)) <= np.log1p(RULES.population_within)
+        abs(np.log(served / asked_of)) <= np.log1p(VERIFY.population_within)
     )
-    assert len(tried) <= RULES.population_rounds
+    assert len(tried) <= VERIFY.population_rounds
 
 
 def test_a_population_whose_queue_grows_is_looked_for_at_lower_rates() -> None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from sizing import ask
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
-from sizing.answers.sizes import RULES
+from sizing.answers.sizes import VERIFY
 from sizing.answers.verify import lengths_of, steady
 from sizing.engine.deployment import deployment_of
 from sizing.engine.simulation import Traffic, simulate
@@ -89,13 +89,13 @@ def main(questions: int, seed: int) -> None:
             continue
         confirmed += 1
         ratios = longer(found, question)
-        if max(ratios.values(), default=0.0) > 1 + RULES.missed:
+        if max(ratios.values(), default=0.0) > 1 + VERIFY.missed:
             missed += 1
             layout = found.pool.replica.layout
             print(number, options, f"{found.gpus} GPUs, {layout}, {found.run.completed} requests", ratios, flush=True)
     took_s.sort()
     print(
-        f"{questions} questions, {confirmed} confirmed, {missed} missed by more than {RULES.missed:.0%} in a run {TIMES} x as long"
+        f"{questions} questions, {confirmed} confirmed, {missed} missed by more than {VERIFY.missed:.0%} in a run {TIMES} x as long"
     )
     print(f"CPU of an answer: median {took_s[len(took_s) // 2]:.2f} s, longest {took_s[-1]:.1f} s")
 

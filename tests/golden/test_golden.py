@@ -1,7 +1,7 @@
 """Every command's output is as it was recorded, case by case (`record.py` records, `golden_cases.py` compares).
 
 Numbers may differ by 1e-9 (relative) in JSON and CSV, by one unit of the last digit shown in text. With
-LLMSIZE_GOLDEN_EXACT=1 every byte must be equal: that is for changes of the code which must not change any answer.
+TESTS_GOLDEN_EXACT=1 every byte must be equal: that is for changes of the code which must not change any answer.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sizing.report.parts.layouts import Alternative, instead, is_taken, other_ty
 from sizing.report.parts.prices import AtProvider, PriceOrder, price_order
 from sizing.specs.data import Advice
 
-RULES = shelf.only(Advice)
+ADVICE = shelf.only(Advice)
 
 
 def layout(gpus: int, itl_ms: float, sizes: Layout, gpu: str = "H200", **more: Any) -> Alternative:
@@ -43,7 +43,7 @@ def test_an_alternative_is_shown_only_if_a_buyer_might_take_it() -> None:
     assert is_taken(layout(16, 20.0, Layout(8)), best)
     assert is_taken(layout(8, 45.0, Layout(1)), best), "more replicas at the same cost"
     assert not is_taken(layout(16, 45.0, Layout(1)), best), "more GPUs, and every latency is longer"
-    assert not is_taken(layout(int(8 * RULES.most_gpus) + 8, 20.0, Layout(8)), best), "many times the GPUs"
+    assert not is_taken(layout(int(8 * ADVICE.most_gpus) + 8, 20.0, Layout(8)), best), "many times the GPUs"
     assert not is_taken(layout(6, 50.0, Layout(1, pp=3)), best), "two GPUs of each node stay unused"
     assert is_taken(layout(9, 20.0, Layout(1, pp=3)), layout(6, 40.0, Layout(1, pp=3))), "as in the answer"
     assert is_taken(layout(110, 50.0, Layout(1), gpu="L40S"), best), "another GPU type that was asked for"
@@ -64,7 +64,7 @@ def test_without_a_demand_other_layouts_have_the_rate_that_they_serve() -> None:
 
 @pytest.mark.parametrize(("gpus", "fills"), [(1, True), (3, False), (4, True), (6, False), (12, False), (16, True)])
 def test_which_replicas_fill_nodes(gpus: int, fills: bool) -> None:
-    assert RULES.fills_nodes(gpus) is fills
+    assert ADVICE.fills_nodes(gpus) is fills
 
 
 def test_prices_of_different_providers_name_those_that_offer_both() -> None:
@@ -101,7 +101,7 @@ def said(gpus: int, gpus_sure: int | None, *, own: bool = False, without: int | 
 
 
 def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:
-    most = int(RULES.measure_first * 12)
+    most = int(ADVICE.measure_first * 12)
     assert f", {most} in 90 % or more" in said(12, most) and "measure" not in said(12, most)
     far = said(12, most + 1)
     assert "measure one replica first (llmsize deploy --benchmark, import, calibrate)" in far
@@ -153,7 +153,7 @@ def test_the_price_of_the_answers_gpu_type_is_an_input_like_others() -> None:
     question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm,h200-sxm", isl=1000, osl=200, rps=5)
     prices = {each.id: each.usd_per_gpu_hour for each in question.space.gpu_types}
     found = [each for each in changes(question, "h100-sxm") if each.what.startswith("price")]
-    assert [each.share for each in found] == [-RULES.varied, RULES.varied]
+    assert [each.share for each in found] == [-ADVICE.varied, ADVICE.varied]
     for each in found:
         assert each.question is not None
         now = {of.id: of.usd_per_gpu_hour for of in each.question.space.gpu_types}

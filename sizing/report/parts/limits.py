@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
+from sizing.answers.advice import ADVICE, LARGER_BUDGET, UNSURE, nearest_miss
 from sizing.answers.answer import Answer, NextLimit, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line
 from sizing.formats.words import duration, milliseconds, number, number_down, of_limit, percent, plural
@@ -118,7 +118,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         if beyond.binding == "utilisation":
             binds = f"--max-utilisation {percent(question.target.max_utilisation)}"
     rate = None if beyond is None else beyond.requests_per_s
-    return said("beyond", times=RULES.most_relaxed, unsure=unsure, binds=binds, requests_per_s=rate)
+    return said("beyond", times=ADVICE.most_relaxed, unsure=unsure, binds=binds, requests_per_s=rate)
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
