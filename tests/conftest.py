@@ -10,6 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from sizing.formats import view
+
 # Settings of whoever runs the tests are none of the tests': they are kept under TESTS_ in place of LLMSIZE_.
 for name in [name for name in os.environ if name.startswith("LLMSIZE_")]:
     os.environ[f"TESTS_{name.removeprefix('LLMSIZE_')}"] = os.environ.pop(name)
@@ -20,6 +22,31 @@ os.environ["SOURCE_DATE_EPOCH"] = "1795867200"  # 2026-11-28, by which the age o
 # A job in the background ignores interrupts, and so would what its tests start in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def filled_once(kind: Any, *sources: object, **own: object) -> Any:
+    """Fill a record as `filled` does. Raises AssertionError where two sources state unlike values of a field."""
+    # A source of the same kind, or without any value, is what a record without an answer has.
+    stating = [each for each in sources if not isinstance(each, kind) and not _is_empty(each)]
+    for name in set(kind._fields) - own.keys():
+        values = [value for each in stating if (value := _stated(name, each)) is not view.ABSENT]
+        assert not any(value != values[0] for value in values), f"{kind.__name__}.{name}: sources state {values}"
+    return FILLED(kind, *sources, **own)
+
+
+def _stated(name: str, source: object) -> object:
+    try:
+        return view.value_of(name, (source,))
+    except AttributeError:
+        return view.ABSENT
+
+
+def _is_empty(source: object) -> bool:
+    return isinstance(source, dict) and all(value is None for value in source.values())
+
+
+# Modules that are imported from here on fill their records so.
+FILLED, view.filled = view.filled, filled_once
 
 settings.register_profile("ci", derandomize=True, max_examples=40, deadline=None, database=None)
 settings.load_profile("ci")

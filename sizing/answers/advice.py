@@ -67,7 +67,7 @@ def usual(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> Ot
     """
     best, question, limits = outcome.answer, outcome.question, ADVICE.usual_limits
     target = question.target
-    if best is None or best.separate or target.limits.stated or target.offline or question.service.osl == 1:
+    if best is None or best.separate or target.limits.stated or target.offline or question.service.single_result:
         return None
     if all(best.latency_s(name)[limit.statistic] <= limit.seconds for name, limit in limits.stated.items()):
         return None
@@ -116,7 +116,7 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
         fewer = fewer_at(seconds, loads)
         sizes = [Answer((with_count(pool, pool.count, at(seconds)),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
-        found = confirmed_soon(replace(outcome, question=question, answers=ranked), simulated).confirmed
+        found = confirmed_soon(replace(outcome, question=question, answers=ranked), simulated).answer
         return found if found is not None and found.gpus < best.gpus else None
 
     below = _loads_below(outcome, at(loosest_s))
@@ -328,7 +328,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
         for times in ADVICE.times_alone:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
-            called = limit_name(name, limit.statistic, single=request.service.osl == 1)
+            called = limit_name(name, limit.statistic, single=request.service.single_result)
             yield name, f"{called} {_rounded_up(seconds * 1e3):,} ms", request.with_(limits=limits)
 
 

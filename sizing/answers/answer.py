@@ -308,38 +308,52 @@ class ConfidentAnswer(NamedTuple):
     sure_answer: Answer
 
 
+class SimulatedSizes(NamedTuple):
+    """How many sizes were simulated, 0 without simulation, and whether the last one kept the limits."""
+
+    tries: int = 0
+    passed: bool = True
+
+
+class ByRuns(NamedTuple):
+    """What published runs say of an answer, and how they changed it."""
+
+    odds: ConfidentSize | None = None
+    sure_answer: Answer | None = (
+        None  # on the same GPU type: it keeps the limits in the stated share (90 %) of similar runs
+    )
+    cheaper_when_sure: ConfidentAnswer | None = None
+    even: bool = False  # the search asked for even odds (50 % confidence)
+    predicted: Answer | None = None  # by prediction alone, where a confidence or even odds changed the answer
+
+
+class Hints(NamedTuple):
+    """The changes to a question that `estimate` found."""
+
+    relaxation: Relaxation | None = None  # a looser limit that saves GPUs
+    beyond: NextLimit | None = None  # what limits the answer next, where no looser limit saves GPUs
+    idle: NearlyIdle | None = None
+    usual: OtherAnswer | None = None  # at usual limits, where none is set
+    in_fp8: OtherAnswer | None = None  # with fewer GPUs
+    suggestions: tuple[Suggestion, ...] = ()  # what helps where there is no answer
+
+
 class Outcome(Frozen):
     """All answers to a question, best first, and all rejected layouts.
 
-    `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.
-    `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
-
-    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found, `usual`
-    the answer at usual limits where none is set, `in_fp8` one of fewer GPUs; `suggestions` help where there is no answer.
-    `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome without
-    separate pools, for comparison, where all else is of separate pools. `sure_answer` is the deployment on the first answer's GPU type
-    that keeps the limits in the stated share (90 % by default) of similar published runs, and `odds` is what these runs say.
-    `cheaper_when_sure` is an answer whose sure size is cheaper.
+    `best` is the first of the answers, whatever speaks against it. `answer` is `best` if it is within the GPU budget and no
+    simulation contradicts it; else None. `pairing` has the rejected layouts of separate pools. Where the answers have separate
+    pools, `one_pool` is the outcome without them, for comparison; the rest is of separate pools.
     """
 
-    question: Question = field(repr=False)
+    question: Question
     answers: tuple[Answer, ...]
-    refusals: tuple[Refusal, ...] = field(default=(), repr=False)
-    pairing: Pairing | None = field(default=None, repr=False)
-    tries: int = 0
-    passed: bool = True
-    relaxation: Relaxation | None = None
-    beyond: NextLimit | None = None
-    suggestions: tuple[Suggestion, ...] = ()
-    predicted: Answer | None = None
-    one_pool: Outcome | None = field(default=None, repr=False)
-    odds: ConfidentSize | None = None
-    sure_answer: Answer | None = field(default=None, repr=False)
-    cheaper_when_sure: ConfidentAnswer | None = field(default=None, repr=False)
-    idle: NearlyIdle | None = field(default=None, repr=False)
-    usual: OtherAnswer | None = field(default=None, repr=False)
-    in_fp8: OtherAnswer | None = field(default=None, repr=False)
-    even: bool = False
+    refusals: tuple[Refusal, ...] = ()
+    pairing: Pairing | None = None
+    simulation: SimulatedSizes = SimulatedSizes()
+    by_runs: ByRuns = ByRuns()
+    hints: Hints = Hints()
+    one_pool: Outcome | None = None
 
     def __repr__(self) -> str:
         """Return the first answer and how many others there are; `sizing.shown` has the figures."""
@@ -347,13 +361,13 @@ class Outcome(Frozen):
 
     @property
     def best(self) -> Answer | None:
-        """The first answer, confirmed or not; None where nothing meets demand and limits."""
+        """The first answer, also over the budget or where a simulation contradicts it; None without any answer."""
         return self.answers[0] if self.answers else None
 
     @property
-    def confirmed(self) -> Answer | None:
-        """The first answer where no simulation contradicts it; it may exceed the budget."""
-        return self.best if self.passed else None
+    def answer(self) -> Answer | None:
+        """The first answer where it is within the budget and no simulation contradicts it."""
+        return self.best if self.simulation.passed and self.within_budget else None
 
     @property
     def within_budget(self) -> bool:
@@ -372,17 +386,12 @@ class Outcome(Frozen):
     @property
     def verified(self) -> bool | None:
         """Whether a simulation confirmed the first answer; None without simulation."""
-        return self.passed if self.tries else None
-
-    @property
-    def answer(self) -> Answer | None:
-        """The first answer where it is within the budget and no simulation contradicts it."""
-        return self.confirmed if self.within_budget else None
+        return self.simulation.passed if self.simulation.tries else None
 
     @property
     def as_predicted(self) -> Answer | None:
         """The answer by prediction alone: what separate pools, of which no runs are published, compare with."""
-        return self.predicted or self.answer
+        return self.by_runs.predicted or self.answer
 
 
 Shape = Literal["one GPU", "tensor parallel", "expert parallel", "attention data parallel", "pipeline"]

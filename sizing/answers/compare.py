@@ -47,7 +47,7 @@ def compare(
     done = 0
     while simulated:
         best = _best(found, by)
-        left = [number for number in best if not found[number].tries and found[number].best is not None]
+        left = [number for number in best if not found[number].simulation.tries and found[number].best is not None]
         if not left:
             break
         left.sort(key=lambda number: -found[number].answers[0].gpus)  # large answers take longest: they start first
@@ -62,7 +62,11 @@ def compare(
         found[number] = _with_less(found[number])
     surer = surer_outcome(found[first], [found[number] for number in others], by)
     usual, fp8 = at_usual_limits(found[first], question), in_fp8(found[first], candidates[first])
-    found[first] = replace(found[first], cheaper_when_sure=surer, usual=usual, in_fp8=fp8)
+    found[first] = replace(
+        found[first],
+        by_runs=found[first].by_runs._replace(cheaper_when_sure=surer),
+        hints=found[first].hints._replace(usual=usual, in_fp8=fp8),
+    )
     return sorted(found, key=lambda outcome: place(outcome.answer, by))
 
 
@@ -135,7 +139,9 @@ def _closed(question: Question) -> Outcome:
 
 def _find_sure(candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], each: Each) -> None:
     """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
-    simulated = [number for number, outcome in enumerate(outcomes) if outcome.tries and outcome.answer is not None]
+    simulated = [
+        number for number, outcome in enumerate(outcomes) if outcome.simulation.tries and outcome.answer is not None
+    ]
     ways: tuple[tuple[Each, bool], ...] = ((each, True), (map, False))
     for way, by_simulation in ways:
         numbers = [number for number in simulated if (number in best) == by_simulation]

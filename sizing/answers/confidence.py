@@ -44,28 +44,31 @@ from sizing.specs.bands import (
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import LATENCIES, Target
 
-NONE_SIMILAR = "no published runs like this"
-NONE_SEPARATE = "no published runs of separate pools"
 NONE_CONFIRMED = "a simulation confirms no size of it"
-OWN_RUNS = "too few own runs; their error band says how far off a prediction may be"
 MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latency that more GPUs do not help
 
 
+class Unknown(NamedTuple):
+    """Why published runs say nothing of a layout."""
+
+    why: str
+
+
+NONE_SIMILAR = Unknown("no published runs like this")
+NONE_SEPARATE = Unknown("no published runs of separate pools")
+NO_DEMAND = Unknown("no demand to size for")
+OWN_RUNS = Unknown("too few own runs; their error band says how far off a prediction may be")
+
+
 class Margins(NamedTuple):
-    """The margins of published runs in ascending order, the share of runs up to each, and the number of groups.
+    """The margins of published `runs` in ascending order, and the share of runs up to each."""
 
-    `by` is the index in `TIMES` of the quantity that sets the margin of a run, and `times` that quantity, measured over
-    predicted. `order` is the index of the run in its class.
-    """
-
-    groups: int
+    runs: SimilarRuns
     of_runs: Array
     share: Array
-    by: NDArray[np.int64]
-    times: Array
-    order: NDArray[np.int64]
-    own: bool = False
-    any_gpu: bool = False
+    by: NDArray[np.int64]  # the index in `TIMES` of the quantity that sets the margin of a run
+    times: Array  # that quantity, measured over predicted
+    order: NDArray[np.int64]  # the index of the run in `runs`
 
     def place(self, share: float) -> int:
         """The place of the run up to which a share of the runs lies."""
@@ -119,16 +122,19 @@ def odds_of(said: Sequence[SizeAtOdds]) -> list[ConfidentSize]:
         if each.question.target.amount is not None and not each.answer.separate
     }
     found = dict(zip(known, margins(list(known.values())), strict=True))
-    return [_size_said(each, found.get(number)) for number, each in enumerate(said)]
+    return [_odds_of(each, found.get(number, NONE_SEPARATE)) for number, each in enumerate(said)]
 
 
-def _size_said(said: SizeAtOdds, margins: Margins | str | None) -> ConfidentSize:
+def _odds_of(said: SizeAtOdds, margins: Margins | Unknown) -> ConfidentSize:
     question, confidence = said.question, said.confidence
-    margins = "no demand to size for" if question.target.amount is None else margins or NONE_SEPARATE
-    if isinstance(margins, str) or question.target.amount is None:
-        return ConfidentSize(None, confidence, 0, None, str(margins))
+    if question.target.amount is None:
+        margins = NO_DEMAND
+    if isinstance(margins, Unknown):
+        return ConfidentSize(None, confidence, 0, None, margins.why)
     margin, pool = margins.of(confidence), said.answer.pool
-    kept = margins.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
+    kept = margins.kept(
+        (question.target.amount or 0.0) * (1 + question.rules.headroom), pool.capacity.amount * pool.count
+    )
     if said.sure_answer is not None:  # the sure size is simulated, and the capacity is an estimate
         kept = kept | (margins.of_runs <= margin) if said.is_sure else kept & (margins.of_runs < margin)
     chance, why = float(margins.share[kept].max(initial=0.0)), None
@@ -139,8 +145,12 @@ def _size_said(said: SizeAtOdds, margins: Margins | str | None) -> ConfidentSize
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
     gpus, place = None if said.sure_answer is None else said.sure_answer.gpus, margins.place(confidence)
-    known = ConfidentSize(gpus, confidence, margins.groups, chance, why, margins.own, any_gpu=margins.any_gpu)
-    return known._replace(by=TIMES[margins.by[place]], times=float(margins.times[place]))
+    known = _size(gpus, confidence, margins.runs, chance)
+    return known._replace(why_not=why, by=TIMES[margins.by[place]], times=float(margins.times[place]))
+
+
+def _size(gpus: int | None, confidence: float, runs: SimilarRuns, chance: float) -> ConfidentSize:
+    return ConfidentSize(gpus, confidence, runs.groups, chance, own=runs.own, any_gpu=runs.any_gpu)
 
 
 def odds_of_rate(outcome: Outcome) -> ConfidentSize:
@@ -151,14 +161,12 @@ def odds_of_rate(outcome: Outcome) -> ConfidentSize:
     best, plain, asked = outcome.answers[0], outcome.question, outcome.question.target.confidence
     confidence, question = USUAL if asked is None else asked, plain.with_(requests_per_s=best.requests_per_s)
     found = NONE_SEPARATE if best.separate else margins([(best.pool.timed, question)])[0]
-    if isinstance(found, str):
-        return ConfidentSize(None, confidence, 0, None, found)
+    if isinstance(found, Unknown):
+        return ConfidentSize(None, confidence, 0, None, found.why)
     pool, e2e_s = best.pool, best.latency_s("e2e")["mean"]
     rate = best.requests_per_s * pool.margin  # the margin has divided the rate already
     kept = found.kept(best.requests_per_s, rate) & _kept_as_simulated(SizeAtOdds(best, question), found)
-    size = ConfidentSize(
-        None, confidence, found.groups, float(found.share[kept].max(initial=0.0)), own=found.own, any_gpu=found.any_gpu
-    )
+    size = _size(None, confidence, found.runs, float(found.share[kept].max(initial=0.0)))
     if math.isinf(margin := found.of(confidence)):
         return size
     size = size._replace(requests_per_s_sure=rate / margin)
@@ -168,7 +176,7 @@ def odds_of_rate(outcome: Outcome) -> ConfidentSize:
     of_people = plain.with_(population=1.0, think_time_s=think_s)
     (by_users,) = margins([(pool.timed, of_people)])
     most = rate * (e2e_s + think_s)
-    users = None if isinstance(by_users, str) else by_users.of(confidence)
+    users = None if isinstance(by_users, Unknown) else by_users.of(confidence)
     return size if users is None or math.isinf(users) else size._replace(users_sure=math.floor(most / users))
 
 
@@ -177,35 +185,35 @@ def asked_of(question: Question) -> str:
     return "the limits" if question.target.limits.stated else "the demand"
 
 
-_KNOWN: WeakKeyDictionary[Timed, dict[tuple[Target, PublishedRuns | None], Margins | str]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Timed, dict[tuple[Target, PublishedRuns], Margins | Unknown]] = WeakKeyDictionary()
 
 
-def margins(asked: Sequence[tuple[Timed, Question]]) -> list[Margins | str]:
+def margins(asked: Sequence[tuple[Timed, Question]]) -> list[Margins | Unknown]:
     """For each layout and its question the margins of published runs, or why they are unknown.
 
     Layouts whose questions differ only in the amount of the demand are evaluated in one batch, each once: its margins are kept
     as long as the layout.
     """
-    known = [_KNOWN.setdefault(load, {}) for load, _ in asked]
-    alike: dict[Target, list[tuple[Timed, SimilarRuns]]] = {}
     runs = shelf.only(PublishedRuns)
-    keys = [(question.target.unsized, runs) for _, question in asked]
-    for of, key, (load, question) in zip(known, keys, asked, strict=True):
+    known = [(_KNOWN.setdefault(load, {}), (question.target.unsized, runs)) for load, question in asked]
+    alike: dict[Target, dict[Timed, SimilarRuns]] = {}
+    for (of, key), (load, question) in zip(known, asked, strict=True):
         if key not in of:
             of_class = _similar_runs(load, question)
-            of[key] = of_class if isinstance(of_class, str) else ""
-            if not isinstance(of_class, str):
-                alike.setdefault(key[0], []).append((load, of_class))
+            if isinstance(of_class, Unknown):
+                of[key] = of_class
+            else:
+                alike.setdefault(key[0], {})[load] = of_class
     for target, entries in alike.items():
         if target.population is None and (
             target.offline or not target.limits.stated
         ):  # only the rate: of any load the same
             loads: list[tuple[Array, Points | None]] = [(np.ones(1), None)] * len(entries)
         else:
-            loads = list(loads_of([load for load, _ in entries], target))
-        for (load, of_class), (served, points) in zip(entries, loads, strict=True):
+            loads = list(loads_of(list(entries), target))
+        for (load, of_class), (served, points) in zip(entries.items(), loads, strict=True):
             _KNOWN[load][target, runs] = _margins(of_class, target, served, points)
-    return [of[key] for of, key in zip(known, keys, strict=True)]
+    return [of[key] for of, key in known]
 
 
 def _margins(runs: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:
@@ -232,7 +240,7 @@ def _margins(runs: SimilarRuns, target: Target, served: Array, points: Points | 
     order = np.argsort(asked)
     share = np.cumsum(runs.weights[order]) / runs.weights.sum()
     ordered = asked[order], share, by.astype(np.int64)[order], longer[order], order
-    return Margins(runs.groups, *ordered, own=runs.own, any_gpu=runs.any_gpu)
+    return Margins(runs, *ordered)
 
 
 def likely(answer: Answer, question: Question) -> tuple[Band, ...]:
@@ -246,7 +254,7 @@ def likely(answer: Answer, question: Question) -> tuple[Band, ...]:
         question = question.with_(requests_per_s=answer.requests_per_s)
     target = question.target
     found = NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.timed, question)
-    if isinstance(found, str) or found.own:
+    if isinstance(found, Unknown) or found.own:
         return ()
     ((served, points),) = loads_of([answer.pool.timed], target.unsized)
     margins_ = _margins(found, target, served, points)
@@ -291,11 +299,10 @@ def _kept_as_simulated(said: SizeAtOdds, margins: Margins) -> NDArray[np.bool_]:
     """
     kept = np.ones(margins.of_runs.size, dtype=bool)
     answer, target = said.answer, said.question.target
-    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.timed, said.question)
-    if isinstance(found, str) or target.offline or not target.limits.stated:
+    if answer.run is None or target.offline or not target.limits.stated:
         return kept
     ((served, points),) = loads_of([answer.pool.timed], target.unsized)
-    factors = _of_latencies(answer.pool, target, found, (served, points))
+    factors = _of_latencies(answer.pool, target, margins.runs, (served, points))
     for name, limit in target.limits.stated.items():
         if name in factors:
             seconds = answer.latency_s(name)[limit.statistic] * factors[name]
@@ -326,18 +333,18 @@ def _loads_of_runs(pool: Pool, target: Target, runs: SimilarRuns, loads: tuple[A
     return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
 
 
-def _similar_runs(timed: Timed, question: Question) -> SimilarRuns | str:
+def _similar_runs(timed: Timed, question: Question) -> SimilarRuns | Unknown:
     """The published runs similar to a layout, or why there are none."""
     if question.service.model.pooled:
-        return "no published runs of models that do not generate"
+        return Unknown("no published runs of models that do not generate")
     if question.service.extras != NOTHING:
-        return "no published runs with these optimisations"
+        return Unknown("no published runs with these optimisations")
     situation = question.service.situation(timed.replica.gpu_type.gpu)
     found = shelf.only(PublishedRuns).like(situation, question.target.decisive)
     return found or (OWN_RUNS if situation.own else NONE_SIMILAR)
 
 
-def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | str]:
+def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | Unknown]:
     """For each layout the margin for the confidence asked for, 1 without one; or why it is unknown or none is large enough."""
     asked = [question.target.confidence for _, question in layouts]
     cautious = [layout for layout, of in zip(layouts, asked, strict=True) if of is not None]
@@ -348,19 +355,19 @@ def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | str]:
     ]
 
 
-def _margin(confidence: float, question: Question, margins: Margins | str) -> float | str:
-    if isinstance(margins, str):
-        return f"not known: {margins}"
-    margin = margins.of(confidence)
+def _margin(confidence: float, question: Question, margins: Margins | Unknown) -> float | Unknown:
+    if isinstance(margins, Unknown):
+        return Unknown(f"not known: {margins.why}")
+    margin, runs = margins.of(confidence), margins.runs
     if math.isfinite(margin):
         return margin
-    runs = f"{of_runs(margins.own, any_gpu=margins.any_gpu)} ({margins.groups}{'' if margins.own else ' groups'})"
-    return f"no load keeps {asked_of(question)} in {confidence:.0%} of {runs}"
+    words = f"{of_runs(runs.own, any_gpu=runs.any_gpu)} ({runs.groups}{'' if runs.own else ' groups'})"
+    return Unknown(f"no load keeps {asked_of(question)} in {confidence:.0%} of {words}")
 
 
 def has_odds(outcome: Outcome) -> bool:
     """Whether published runs give the probability that a plain prediction keeps its limits."""
-    target, said = outcome.question.target, outcome.odds
+    target, said = outcome.question.target, outcome.by_runs.odds
     return target.confidence is None and target.amount is not None and said is not None and said.chance is not None
 
 

@@ -216,7 +216,7 @@ class HeaviestJob(NamedTuple):
 
     def run(self) -> LoadSample | None:
         """Simulate the load, and lighter ones until one keeps the limits; None where none does."""
-        found = verify(Outcome(self.question, (self.size,), ()), seed=self.seed).confirmed
+        found = verify(Outcome(self.question, (self.size,), ()), seed=self.seed).answer
         if found is None or found.run is None:
             return None
         return sample_of(found.run, found.in_flight)._replace(heaviest=True)

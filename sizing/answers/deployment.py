@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.formats.words import gib
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse, over_gib
-from sizing.model.precision import PrecisionPlan
 from sizing.question.ask import ask_layout, layout_of
 from sizing.question.question import PoolSpace, Question, with_longest
 from sizing.replica import replica as replicas
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
-from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 
@@ -40,7 +38,7 @@ def memory(question: Question) -> MemoryUse:
     """
     found = deployment(question)
     if found.refused is not None:
-        raise InputError(f"{found.layout} is refused: {found.refused}", allowed="another layout")
+        raise InputError(f"{found.replica.layout} is refused: {found.refused}", allowed="another layout")
     return found.memory._replace(max_model_len_that_fits=longest(found))
 
 
@@ -72,26 +70,6 @@ class Resolved(NamedTuple):
         return "; ".join(detail for _, detail in self.refusals) or None
 
     @property
-    def gpu_type(self) -> GpuType:
-        """The GPU type of the replica."""
-        return self.replica.gpu_type
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the replica."""
-        return self.replica.layout
-
-    @property
-    def settings(self) -> EngineSettings:
-        """The settings of the replica's engine."""
-        return self.replica.settings
-
-    @property
-    def plan(self) -> PrecisionPlan:
-        """The formats of the replica."""
-        return self.replica.plan
-
-    @property
     def memory(self) -> MemoryUse:
         """The memory of the replica."""
         return self.replica.memory
@@ -120,7 +98,9 @@ def longest(resolved: Resolved) -> int:
 
     def holds(tokens: int) -> bool:
         question = with_longest(resolved.question, tokens)
-        return resolve(question, resolved.gpu_type, resolved.layout, resolved.replica.precision).memory.fits
+        return resolve(
+            question, resolved.replica.gpu_type, resolved.replica.layout, resolved.replica.precision
+        ).memory.fits
 
     return most if holds(most) else replicas.smallest(lambda tokens: not holds(tokens), 0, most) - 1
 
@@ -175,7 +155,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
         else:
-            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp, --cp, --dcp")
+            yield Fault(f"{resolved.replica.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp, --cp, --dcp")
 
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
@@ -193,7 +173,7 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
     Each attention group has its own limits, and a prompt runs on one group. `options` names the option of the sequences and
     the option of the tokens.
     """
-    groups, settings = resolved.layout.dp, resolved.settings
+    groups, settings = resolved.replica.layout.dp, resolved.replica.settings
     of_sequences, of_tokens = options
     verified = resolved.question.service.extras.verified
     for option, amount, noun, name, most in (

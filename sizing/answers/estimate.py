@@ -11,6 +11,7 @@ from typing import Any
 from sizing.answers import advice
 from sizing.answers.answer import (
     Answer,
+    Hints,
     Order,
     OtherAnswer,
     Outcome,
@@ -49,14 +50,13 @@ def estimate(question: Question, *, simulated: bool = True, relaxed: bool = True
     whole = question.with_(pools=None)
     outcome = answer(whole, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
-    if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
+    if outcome.by_runs.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=evenly(outcome.question))
     relaxation = advice.relaxation(asked, simulated=simulated) if feasible and relaxed else None
-    predicted = outcome.predicted
+    predicted = outcome.by_runs.predicted
     if question.target.confidence is not None:
         predicted = _predicted(outcome, whole, simulated)
-    one = replace(
-        others_at_even_odds(with_cheaper(outcome, asked.question)),
+    hints = Hints(
         relaxation=relaxation,
         idle=advice.nearly_idle(outcome.answer, whole, _closed_form)
         if outcome.answer is not None and relaxed
@@ -65,7 +65,11 @@ def estimate(question: Question, *, simulated: bool = True, relaxed: bool = True
         in_fp8=in_fp8(outcome, whole) if relaxed else None,
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, simulated=simulated),
-        predicted=predicted,
+    )
+    one = replace(
+        others_at_even_odds(with_cheaper(outcome, asked.question)),
+        by_runs=outcome.by_runs._replace(predicted=predicted),
+        hints=hints,
     )
     pools = _separate(question, outcome, simulated)
     return one if pools is None else replace(pools, one_pool=one)
@@ -165,7 +169,7 @@ def surely_answered(found: tuple[Question, Outcome], *, simulated: bool = True) 
     simulation corrected.
     """
     (question, outcome), steps = found, Steps.of(simulated=simulated)
-    (searched,) = steps.search([evenly(question) if outcome.even else question]) if simulated else (outcome,)
+    (searched,) = steps.search([evenly(question) if outcome.by_runs.even else question]) if simulated else (outcome,)
     return with_sure([Searched(searched, outcome)], steps)[0]
 
 

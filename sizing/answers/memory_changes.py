@@ -47,7 +47,7 @@ class MemoryChange(Frozen):
         return tuple(self._of(each, fraction) for each, fraction in zip(resolved, fractions, strict=True))
 
     def _of(self, resolved: Resolved, fraction: float | None) -> Resolved:
-        question, layout = resolved.question, self.layout or resolved.layout
+        question, layout = resolved.question, self.layout or resolved.replica.layout
         if self.max_model_len is not None:
             question = with_longest(question, self.max_model_len)
         if self.kv_precision is not None:
@@ -57,12 +57,12 @@ class MemoryChange(Frozen):
             "kv_cache_bytes": self.kv_cache_bytes,
             "max_num_seqs": self.max_num_seqs,
             "max_mamba_cache_size": self.max_mamba_cache_size,
-            **{name: getattr(layout, name) for name in self._sizes(resolved.layout)},
+            **{name: getattr(layout, name) for name in self._sizes(resolved.replica.layout)},
         }
         stated = {name: value for name, value in given.items() if value is not None}
         question = question.with_(serving=question.service.serving.model_copy(update=stated))
         precision = self.precision or resolved.replica.precision
-        return resolve(question, resolved.gpu_type, layout, precision, notes=resolved.notes)
+        return resolve(question, resolved.replica.gpu_type, layout, precision, notes=resolved.notes)
 
     def _sizes(self, now: Layout) -> list[str]:
         return [name for name in SIZES if self.layout is not None and getattr(self.layout, name) != getattr(now, name)]
@@ -139,7 +139,7 @@ def starting(
 
 def _least_of(deployed: Sequence[Resolved], sequences: int) -> int:
     """The least `max_num_seqs` with which each deployment runs `sequences` sequences at once."""
-    return -(-sequences // min(slots(each.replica) // each.settings.max_num_seqs for each in deployed))
+    return -(-sequences // min(slots(each.replica) // each.replica.settings.max_num_seqs for each in deployed))
 
 
 def suggested(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
@@ -157,7 +157,7 @@ def suggested(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryCh
     if whole:
         yield from _fewer(resolved, sequences)
     cache = starting(MemoryChange(kv_precision="fp8"), resolved, sequences)
-    if all(each.plan.kv_bits > 8 for each in resolved) and fit(cache.of(resolved), sequences):
+    if all(each.replica.plan.kv_bits > 8 for each in resolved) and fit(cache.of(resolved), sequences):
         yield cache
 
 
@@ -175,7 +175,7 @@ def _of_the_engine(resolved: Sequence[Resolved], sequences: int) -> Iterator[Mem
 def _fewer(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the largest `max_num_seqs` with which `sequences` fit, if a larger one takes too much for activation and CUDA graphs."""
     least = _least_of(resolved, sequences)
-    most = max(each.settings.max_num_seqs for each in resolved)
+    most = max(each.replica.settings.max_num_seqs for each in resolved)
     if least < most and not fit(resolved, sequences) and fit(MemoryChange(max_num_seqs=least).of(resolved), sequences):
         found = (
             smallest(lambda count: not fit(MemoryChange(max_num_seqs=count).of(resolved), sequences), least, most) - 1
@@ -241,7 +241,7 @@ def _shares(resolved: Sequence[Resolved], sequences: int) -> MemoryChange | None
     if len(least) < len(resolved):
         return None
     kept = tuple(
-        each.settings.memory_fraction or fraction if fit([each], sequences) else fraction
+        each.replica.settings.memory_fraction or fraction if fit([each], sequences) else fraction
         for each, fraction in zip(resolved, least, strict=True)
     )
     shares = kept if sum(kept) <= 1 else tuple(least)
@@ -269,7 +269,7 @@ def _shorter(change: MemoryChange, resolved: Sequence[Resolved], sequences: int)
 
 def _narrower(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the longer length that then fits."""
-    narrowest = min(each.plan.weight_bits for each in resolved)
+    narrowest = min(each.replica.plan.weight_bits for each in resolved)
     names = narrower(narrowest, shelf.only(Formats))
     tried = [starting(MemoryChange(precision=name), resolved, sequences) for name in names]
     alone = next((change for change in tried if fit(change.of(resolved), sequences)), None)
@@ -284,13 +284,13 @@ def _narrower(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryCh
 
 def _larger(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the layout with the fewest GPUs that fits: with more tensor parallelism, else the smallest of any kind."""
-    first, now = resolved[0], resolved[0].layout
+    first, now = resolved[0], resolved[0].replica.layout
 
     def fitting(layouts: Iterator[Layout]) -> Iterator[MemoryChange]:
         changes = (starting(MemoryChange(layout=layout), resolved, sequences) for layout in layouts)
         return islice((change for change in changes if fit(change.of(resolved), sequences)), 1)
 
-    wider = range(now.tp + 1, first.gpu_type.gpu.datasheet.island_gpus + 1)
+    wider = range(now.tp + 1, first.replica.gpu_type.gpu.datasheet.island_gpus + 1)
     found = tuple(fitting(now._replace(tp=tp) for tp in wider))
     if not found:
         question = first.question
@@ -298,7 +298,7 @@ def _larger(resolved: Sequence[Resolved], sequences: int) -> Iterator[MemoryChan
         layouts = {
             replica.layout
             for reach in USUAL_REACHES
-            for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, reach)
+            for replica in candidates(unsized.service, first.replica.gpu_type, first.replica.precision, reach)
             if isinstance(replica, Replica)
         }
 

@@ -58,7 +58,7 @@ def _lines(question: Question, asked: SeparatePools, precision: str | None, grid
     of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
     found = pools.search(of_budget)
     checked = verify(found, seed=grid.seed) if grid.simulated else found
-    best = checked.confirmed or found.best
+    best = checked.answer or found.best
     if best is None:  # draw the pair with the lowest latency, even though it breaks a limit
         anyhow = pools.search(of_budget.with_(limits=Limits()))
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)

@@ -327,8 +327,8 @@ def paired(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> PairOfL
     apart = unlike(prefill.replica, decode.replica)
     if apart is not None:
         raise InputError(apart, field=SEPARATE, allowed=COMPATIBLE)
-    gpus = sum((count or 1) * of.layout.gpus for count, of in zip(pools.given, (prefill, decode), strict=True))
-    same = prefill.gpu_type.id == decode.gpu_type.id
-    within_node, facts = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus, pools.facts
+    gpus = sum((count or 1) * of.replica.layout.gpus for count, of in zip(pools.given, (prefill, decode), strict=True))
+    same = prefill.replica.gpu_type.id == decode.replica.gpu_type.id
+    within_node, facts = same and gpus <= prefill.replica.gpu_type.gpu.datasheet.node.gpus, pools.facts
     transfer = transfer_of(prefill.kernels(), decode.kernels(), within_node=within_node, by_layer=facts.by_layer)
     return PairOfLayouts(prefill, decode, transfer, facts)

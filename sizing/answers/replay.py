@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, preference, spent
-from sizing.answers.confidence import SizeAtOdds, margins, odds_of
+from sizing.answers.confidence import SizeAtOdds, Unknown, margins, odds_of
 from sizing.answers.search import replicas, with_count
 from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
@@ -36,9 +36,6 @@ MOST_REPLAYS = 12  # the most sizes of a layout to replay until one keeps the li
 MOST_AT_ONCE = 2.0  # the largest growth after a replay: waits under overload say little about the missing capacity
 SEED = 0
 QUEUE = "utilisation"  # what binds where a size without a latency beyond its limit does not hold
-NOT_REPLAYED: dict[str, Any] = {  # parts of an outcome that were found for random arrivals
-    "relaxation": None, "beyond": None, "predicted": None, "cheaper_when_sure": None, "sure_answer": None, "in_fp8": None,
-}  # fmt: skip
 
 
 class BusiestMinute(Frozen):
@@ -129,8 +126,8 @@ def replayed(outcome: Outcome, minute: BusiestMinute) -> Outcome:
     which are not replayed, the outcome from one pool is.
     """
     outcome = outcome.one_pool or outcome
-    first, question = outcome.confirmed, outcome.question
-    if first is None:
+    first, question = outcome.best, outcome.question
+    if first is None or not outcome.simulation.passed:
         return outcome
     traffic = replace(minute.traffic(), longest=question.service.max_model_len)
     objective, firsts = question.rules.objective, outcome.best_of_each()
@@ -146,7 +143,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute) -> Outcome:
         least = least if each.kept is None else min(least, spent(each.kept, objective))
     kept = sorted((each for each in sized if each.kept), key=lambda each: preference(each.kept or first, question))
     if not kept:
-        return replace(outcome, answers=(sized[0].refuted or first,), passed=False, **NOT_REPLAYED)
+        return _replaced(outcome, (sized[0].refuted or first,), None, passed=False)
     return _with(outcome, tuple(each.kept for each in kept if each.kept), _relaxation(kept[0], question))
 
 
@@ -231,19 +228,32 @@ def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
 def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None) -> Outcome:
     """The outcome with answers from the replay, a looser limit or budget, and what published runs say of the first answer."""
     size, question = answers[0], outcome.question
-    found = replace(outcome, answers=answers, passed=True, **{**NOT_REPLAYED, "relaxation": relaxation})
+    found = _replaced(outcome, answers, relaxation, passed=True)
     if found.answer is None:
-        return replace(found, suggestions=(Suggestion.of(advice.LARGER_BUDGET, size),))
-    if outcome.odds is None:
+        larger = Suggestion.of(advice.LARGER_BUDGET, size)
+        return replace(found, hints=found.hints._replace(suggestions=(larger,)))
+    if outcome.by_runs.odds is None:
         return found
     surely = _surely(size, question)
-    return replace(found, sure_answer=surely, odds=odds_of([SizeAtOdds(size, question, surely)])[0])
+    (odds,) = odds_of([SizeAtOdds(size, question, surely)])
+    return replace(found, by_runs=found.by_runs._replace(sure_answer=surely, odds=odds))
+
+
+def _replaced(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None, *, passed: bool) -> Outcome:
+    """The outcome with answers from the replay, without what was found for random arrivals."""
+    return replace(
+        outcome,
+        answers=answers,
+        simulation=outcome.simulation._replace(passed=passed),
+        by_runs=outcome.by_runs._replace(predicted=None, sure_answer=None, cheaper_when_sure=None),
+        hints=outcome.hints._replace(relaxation=relaxation, beyond=None, in_fp8=None),
+    )
 
 
 def _surely(size: Answer, question: Question) -> Answer | None:
     """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
     (known,) = margins([(size.pool.timed, question)])
-    if isinstance(known, str) or math.isinf(margin := known.of(SizeAtOdds(size, question).confidence)):
+    if isinstance(known, Unknown) or math.isinf(margin := known.of(SizeAtOdds(size, question).confidence)):
         return None
     wanted = (question.target.amount or 0.0) * (1 + question.rules.headroom) * margin
     count = max(size.pool.count, replicas_for(wanted, size.pool.capacity.amount))

@@ -9,7 +9,7 @@ from typing import NamedTuple, get_args
 
 from sizing.answers import replica_counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_key, preference
-from sizing.answers.confidence import margin_of
+from sizing.answers.confidence import Unknown, margin_of
 from sizing.answers.replica_counts import Reply, Settled, Trial
 from sizing.formats.words import duration
 from sizing.question.question import Question
@@ -66,7 +66,7 @@ def _alone(timed: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
     if exceeded is None:
         return timed
     name, value_s, limit_s = exceeded
-    called = latency_name(name, single=timed.replica.service.model.pooled)
+    called = latency_name(name, single=timed.replica.service.single_result)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
     refused = timed.replica.rejected(name, detail, value_s / limit_s - 1)
     return refused._replace(weights_gib=timed.replica.memory.weights_gib)
@@ -102,10 +102,10 @@ def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
     return onward(counted, lambda some: by_kind(some, lambda of: of.question.target.unsized, _pools))
 
 
-def _counted(bounded: Bounded, question: Question, margin: float | str) -> _Counted | Refusal:
+def _counted(bounded: Bounded, question: Question, margin: float | Unknown) -> _Counted | Refusal:
     replica = bounded.timed.replica
-    if isinstance(margin, str):
-        return replica.rejected("confidence", margin)
+    if isinstance(margin, Unknown):
+        return replica.rejected("confidence", margin.why)
     count = replicas(question, replica, bounded.capacity, margin)
     if count > 0:
         return _Counted(*bounded, count, margin, question)

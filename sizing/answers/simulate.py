@@ -337,7 +337,7 @@ def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployment]:
 
 
 def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> Deployment:
-    rules = of_engine(resolved.settings, slots, verified=resolved.question.service.extras.verified)
+    rules = of_engine(resolved.replica.settings, slots, verified=resolved.question.service.extras.verified)
     return Deployment(resolved.kernels(), resolved.memory, rules, replicas)
 
 
@@ -436,5 +436,5 @@ def _pair(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PairOfLay
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
-    question = decode.question.with_(precisions=(decode.plan.weight_format,))
+    question = decode.question.with_(precisions=(decode.replica.plan.weight_format,))
     return paired(pools, running(question, pools.prefill), decode)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import (
     Answer,
+    ByRuns,
     ConfidentAnswer,
     Order,
     Outcome,
@@ -22,7 +23,7 @@ from sizing.answers.answer import (
     preferring,
     spent,
 )
-from sizing.answers.confidence import Margins, SizeAtOdds, evenly, margin_of, margins, odds_of, odds_of_rate
+from sizing.answers.confidence import Margins, SizeAtOdds, Unknown, evenly, margin_of, margins, odds_of, odds_of_rate
 from sizing.answers.search import recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -90,7 +91,7 @@ def simulated_outcome(outcome: Outcome, *, order: Order = preference, shows: boo
 
     found, question = verify(outcome, order=order, shows=shows), outcome.question
     is_whole = found.pairing is not None or question.space.layouts == "all"
-    if found.answer is not None or not found.tries or is_whole:
+    if found.answer is not None or not found.simulation.tries or is_whole:
         return found
     tried = {layout_key(answer.pool.replica) for answer in outcome.answers}
     wider = search(question.with_(layouts="all"))
@@ -113,7 +114,7 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, finds_sure: bool =
     again = steps.answered([evenly(questions[number]) for number in odd])
     for number, even in zip(odd, again, strict=True):
         plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
-        outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
+        outcome = replace(even.outcome, question=plain, by_runs=ByRuns(even=True, predicted=predicted))
         found[number] = Searched(even.searched, outcome)
     return with_sure(found, steps) if finds_sure else [of.outcome for of in found]
 
@@ -143,19 +144,23 @@ def with_sure(confirmed: Sequence[Searched], steps: Steps) -> list[Outcome]:
     """
     able = [of for of in confirmed if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, sure_answers(able, steps), strict=True)]
-    said = odds_of([SizeAtOdds(of.answers[0], of.question, of.sure_answer, of.even) for of in tied])
+    sizes = [SizeAtOdds(of.answers[0], of.question, of.by_runs.sure_answer, of.by_runs.even) for of in tied]
     sized = [
-        replace(of, odds=odds_of_rate(of) if of.question.target.amount is None else size)
-        for of, size in zip(tied, said, strict=True)
+        _by_runs(of, odds=odds_of_rate(of) if of.question.target.amount is None else odds)
+        for of, odds in zip(tied, odds_of(sizes), strict=True)
     ]
     others = cheapest_sure([(of, of_other_types(of)) for of in sized])
-    done = iter([replace(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
+    done = iter([_by_runs(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
     return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
+
+
+def _by_runs(outcome: Outcome, **changes: Any) -> Outcome:
+    return replace(outcome, by_runs=outcome.by_runs._replace(**changes))
 
 
 def _with_tie(confirmed: Searched, sure: Answer | None, steps: Steps) -> Outcome:
     """The outcome with its sure size, whose layout becomes the answer where it takes no more, at no less than even odds."""
-    outcome, best, question = replace(confirmed.outcome, sure_answer=sure), confirmed.best, confirmed.outcome.question
+    outcome, best, question = _by_runs(confirmed.outcome, sure_answer=sure), confirmed.best, confirmed.outcome.question
 
     def size(answer: Answer) -> tuple[float, ...]:
         return steps.order(answer, question).size
@@ -167,10 +172,10 @@ def _with_tie(confirmed: Searched, sure: Answer | None, steps: Steps) -> Outcome
     again = steps.simulate(confirmed.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
         return outcome
-    (odds,) = odds_of([SizeAtOdds(again.answer, question, even=outcome.even)])
+    (odds,) = odds_of([SizeAtOdds(again.answer, question, even=outcome.by_runs.even)])
     if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
-    return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, sure_answer=sure)
+    return replace(again, question=question, by_runs=outcome.by_runs)
 
 
 # --- the sure size ------------------------------------------------------------------------------------------------------
@@ -213,7 +218,7 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outc
         return first.best
     order = preferring(best, steps.order)
     found = replace(first, answers=(*first.answers, *rest.answers))
-    sure = steps.simulate(found, order, shows=False).confirmed if found.best is not None else None
+    sure = steps.simulate(found, order, shows=False).answer if found.best is not None else None
     if sure is not None and (first.best is None or sure.gpus <= first.best.gpus):
         return sure
     (found,) = recounted([(layouts, question)])
@@ -223,7 +228,7 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outc
             return sure
     if found.best is None:
         (found,) = steps.search([question])
-    return steps.simulate(found, order, shows=False).confirmed
+    return steps.simulate(found, order, shows=False).answer
 
 
 def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:
@@ -279,9 +284,9 @@ def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]]) -> list[Con
 
     None where the sure size of the outcome's own answer costs no more, or the question states a confidence.
     """
-    able = [of.odds is not None and of.question.target.confidence is None for of, _ in asked]
+    able = [of.by_runs.odds is not None and of.question.target.confidence is None for of, _ in asked]
     below = [
-        _cheaper(others, of.sure_answer, of.question) if ok else []
+        _cheaper(others, of.by_runs.sure_answer, of.question) if ok else []
         for ok, (of, others) in zip(able, asked, strict=True)
     ]
     questions = [_surely_asked(of) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
@@ -296,19 +301,19 @@ def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> Co
 
 def _cheapest_of(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
     """The cheapest sure size of those `answers`, if it spends less than the outcome's own."""
-    most = math.inf if outcome.sure_answer is None else spent(outcome.sure_answer, objective)
+    most = math.inf if outcome.by_runs.sure_answer is None else spent(outcome.by_runs.sure_answer, objective)
     best = min(answers, key=lambda each: spent(each.sure_answer, objective), default=None)
     return best if best is not None and spent(best.sure_answer, objective) < most else None
 
 
 def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
     """The answer of other outcomes with the cheapest sure size, as `cheapest_sure` finds it among the answers of one outcome."""
-    if first.odds is None or first.question.target.confidence is not None:
+    if first.by_runs.odds is None or first.question.target.confidence is not None:
         return None
     sized = [
-        ConfidentAnswer(of.answer, of.sure_answer)
+        ConfidentAnswer(of.answer, of.by_runs.sure_answer)
         for of in outcomes
-        if of.answer is not None and of.sure_answer is not None
+        if of.answer is not None and of.by_runs.sure_answer is not None
     ]
     return _cheapest_of(sized, first, objective)
 
@@ -319,9 +324,9 @@ def others_at_even_odds(outcome: Outcome) -> Outcome:
     Those that no size gives even odds are rejected. The answer stays as it is, and so does a size that no simulation confirmed.
     """
     question = outcome.question
-    if question.target.confidence is not None or outcome.even or question.target.amount is None:
+    if question.target.confidence is not None or outcome.by_runs.even or question.target.amount is None:
         return outcome
-    kept = 0 if outcome.passed and not outcome.within_budget else 1
+    kept = 0 if outcome.simulation.passed and not outcome.within_budget else 1
     others = outcome.answers[kept:]
     known = margins([(each.pool.timed, question) for each in others])
     sizes = [_at_even_odds(each, of, question) for each, of in zip(others, known, strict=True)]
@@ -330,14 +335,15 @@ def others_at_even_odds(outcome: Outcome) -> Outcome:
     return replace(outcome, answers=(*outcome.answers[:kept], *ranked), refusals=refusals)
 
 
-def _at_even_odds(plain: Answer, margins: Margins | str, question: Question) -> Answer | Refusal:
+def _at_even_odds(plain: Answer, margins: Margins | Unknown, question: Question) -> Answer | Refusal:
     """The layout with the replicas that half of the published runs like it need; unchanged where none are known."""
-    if isinstance(margins, str):
+    if isinstance(margins, Unknown):
         return plain
     pool, margin = plain.pool, margins.of(EVEN)
     if math.isinf(margin):
-        (why,) = margin_of([(pool.timed, evenly(question))])
-        return pool.replica.rejected("confidence", str(why))
+        (unknown,) = margin_of([(pool.timed, evenly(question))])
+        assert isinstance(unknown, Unknown)
+        return pool.replica.rejected("confidence", unknown.why)
     if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
         return plain
     return Answer((resized(replace(pool, margin=margin), pool.capacity, question),))

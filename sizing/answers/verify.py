@@ -24,7 +24,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.answer import Answer, Order, Outcome, Pool, Rank, preference, shape_of
+from sizing.answers.answer import Answer, Order, Outcome, Pool, Rank, SimulatedSizes, preference, shape_of
 from sizing.answers.search import at_load, at_share, with_extras_found
 from sizing.answers.sizes import VERIFY, SizeVerdict, TriedSizes, at_population, corrected, serves_population
 from sizing.engine.deployment import deployment_of
@@ -78,7 +78,7 @@ def verify(
     if chosen is None:
         return outcome
     first = shown(chosen, question, seed=seed) if shows or not chosen.kept else chosen.corrected
-    found = replace(found, answers=(first, *found.answers), tries=done, passed=chosen.kept)
+    found = replace(found, answers=(first, *found.answers), simulation=SimulatedSizes(done, chosen.kept))
     return found if first.separate else with_extras_found(found)
 
 

@@ -88,11 +88,11 @@ def effects(
 
 def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
     limit = getattr(question.target.limits, name)
-    if limit is None or (name == "itl" and question.service.osl == 1):
+    if limit is None or (name == "itl" and question.service.single_result):
         return
     seconds = limit.seconds * (1 + share)
     changed = question.with_(limits=question.target.limits.at(name, seconds))
-    called = limit_name(name, limit.statistic, single=question.service.osl == 1)
+    called = limit_name(name, limit.statistic, single=question.service.single_result)
     yield Change(called, share, seconds / MILLI, "ms", changed)
 
 
@@ -232,7 +232,7 @@ def whatif(question: Question, ask: Callable[[Options], Question], *, simulated:
     given = [entry for entry in tried if not entry.conditional]
     names = {entry.name for entry in given}
     plain = None if names.issuperset(best.names) else combined(base, given, question, solve)
-    return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.even else None, plain)
+    return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.by_runs.even else None, plain)
 
 
 def _bits(question: Question, base: Answer | None) -> tuple[float, float]:
@@ -247,12 +247,25 @@ def _bits(question: Question, base: Answer | None) -> tuple[float, float]:
     return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits
 
 
-def order(answer: Answer | None, question: Question) -> tuple[float, ...]:
-    """Sort key of answers: the objective of `question` (GPUs by default), cost, then throughput per GPU."""
+class Place(NamedTuple):
+    """A sort key of answers: the objective of a question (GPUs by default), cost, then throughput per GPU."""
+
+    objective: float
+    cost: float
+    throughput: float  # negative
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """The key of the size alone."""
+        return self.objective, self.cost
+
+
+def order(answer: Answer | None, question: Question) -> Place:
+    """The place of an answer; without one, the last."""
     if answer is None:
-        return (math.inf,)
+        return Place(math.inf, math.inf, 0.0)
     first, *_ = (*throughput_first(answer, question), spent(answer, question.rules.objective))
-    return (first, cost(answer), -answer.most_per_gpu)
+    return Place(first, cost(answer), -answer.most_per_gpu)
 
 
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
@@ -268,7 +281,7 @@ def applicable(trial: OptimisationTrial, question: Question, weight_bits: float,
         return False
     if trial.of_checkpoint and not drafts.has_modules(question.service.model):
         return False
-    if trial.optimisation == "speculative" and question.service.osl == 1:
+    if trial.optimisation == "speculative" and question.service.single_result:
         return False
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
@@ -332,13 +345,13 @@ def _smallest(combination: Combination, base: Outcome, question: Question, solve
 
     All stay where they save nothing over `base`: they then raise what the same size serves.
     """
-    size = order(combination.best, question)[:-1]
-    if combination.best is None or size >= order(base.best, question)[: len(size)]:
+    size = order(combination.best, question).size
+    if combination.best is None or size >= order(base.best, question).size:
         return combination
     rank = {entry.name: (*LOSSY_GROUPS, entry.trial.group).index(entry.trial.group) for entry in combination.tried}
     for entry in sorted(combination.tried, key=lambda entry: (rank[entry.name], -combination.names.index(entry.name))):
         without = _of(tuple(each for each in combination.tried if each is not entry), solve)
-        if without is not None and without.best is not None and order(without.best, question)[:-1] <= size:
+        if without is not None and without.best is not None and order(without.best, question).size <= size:
             combination = without
     return combination
 
@@ -358,8 +371,7 @@ def is_better(new: Answer | None, old: Answer | None, question: Question) -> boo
     """Whether `new` ranks before `old`. Throughput per GPU alone must differ by a minimum share."""
     if new is None or old is None:
         return new is not None
-    *first, rate = order(new, question)
-    *other, other_rate = order(old, question)
-    if first != other:
-        return first < other
-    return -rate > -other_rate * (1 + ADVICE.least_gain)
+    first, other = order(new, question), order(old, question)
+    if first.size != other.size:
+        return first.size < other.size
+    return -first.throughput > -other.throughput * (1 + ADVICE.least_gain)

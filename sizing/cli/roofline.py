@@ -32,7 +32,7 @@ def command(**values: Any) -> None:
     question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value
     deployed = deployment(question)
-    check_rules(of_layout(deployed.layout), STEP_OPTIONS, values)
+    check_rules(of_layout(deployed.replica.layout), STEP_OPTIONS, values)
     found = record(deployed, sizes)
     write(document(found), output.value)
     if picture is not None:

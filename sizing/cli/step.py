@@ -53,7 +53,7 @@ def command(**values: Any) -> None:
         raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
     if question.space.pools is None:
         deployed = deployment(question)
-        check_rules(of_layout(deployed.layout), OPTIONS, values)
+        check_rules(of_layout(deployed.replica.layout), OPTIONS, values)
         write(report.document(report.record(deployed, work)), output.value)
         return
     from sizing.answers.pools import pair_of_layouts

@@ -443,7 +443,7 @@ def _down(amount: float, question: Question) -> str:
 def _bound(binding: str, question: Question) -> str:
     """Write what keeps a deployment from serving more."""
     if binding in LATENCIES:
-        return f"{latency_name(binding, single=question.service.osl == 1)} reaches its limit"
+        return f"{latency_name(binding, single=question.service.single_result)} reaches its limit"
     if binding == "utilisation":
         return f"{percent(question.target.max_utilisation)} of the highest stable rate is used"
     return BOUNDS[binding]

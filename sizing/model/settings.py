@@ -193,6 +193,11 @@ class Service(Frozen):
         return NO_CACHE if self.model.encoder else self.kv_precision
 
     @property
+    def single_result(self) -> bool:
+        """Whether a request has one result, and so one latency: a token, or what a model without decoding gives."""
+        return self.osl == 1
+
+    @property
     def output_tokens(self) -> int:
         """Tokens that a request returns: its OSL, or 0 for a pooling task."""
         return 0 if self.model.pooled else self.osl

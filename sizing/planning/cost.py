@@ -353,7 +353,7 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
 def _sure_option(split: Split, deployed: Deployed) -> CostOption | None:
     """The first way to pay with the sure number of GPUs; None where that is unknown, or no more than the answer's."""
     outcome, prices = deployed.priced.outcome, deployed.priced.prices
-    sure, question = outcome.sure_answer, outcome.question
+    sure, question = outcome.by_runs.sure_answer, outcome.question
     if sure is None or sure.gpus <= deployed.best.gpus:
         return None
     usage = usage_of(sure, question, question.origin.workload.planning, split)

@@ -99,7 +99,7 @@ def plan(
         raise InputError(unpooled("plan", SEPARATE))
     answers = tuple(_answer(workload, rules, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
-    unmet = [each for each in answers if each.outcome.confirmed is None]
+    unmet = [each for each in answers if each.confirmed is None]
     if unmet:
         helps = tuple(
             (each.workload.name, change) for each in unmet for change in suggestions(each.outcome, simulated=simulated)
@@ -127,7 +127,7 @@ def _answer(workload: FleetWorkload, rules: ProvisionRules, *, simulated: bool) 
 def _moved(fleet: Provision, name: str, question: Question, *, simulated: bool) -> Moved:
     now = next(each for each in fleet.answers if each.workload.name == name)
     moved = _answer(now.workload._replace(question=question), fleet.rules, simulated=simulated)
-    if moved.outcome.confirmed is None:
+    if moved.confirmed is None:
         return Moved(moved, None)
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
 

@@ -104,11 +104,16 @@ class PlanAnswer(NamedTuple):
     outcome: Outcome
 
     @property
+    def confirmed(self) -> Answer | None:
+        """The first answer where no simulation contradicts it: the fleet as a whole has the budget."""
+        return self.outcome.best if self.outcome.simulation.passed else None
+
+    @property
     def best(self) -> Answer:
         """The answer. Raises ValueError where there is none."""
-        if self.outcome.confirmed is None:
+        if self.confirmed is None:
             raise ValueError(f"{self.workload.name} has no answer")
-        return self.outcome.confirmed
+        return self.confirmed
 
 
 class UnitPrice(NamedTuple):
@@ -230,11 +235,11 @@ def tenants_sure(fleet: Provision) -> list[Tenant | None]:
 
 def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant | None:
     """A workload with its confident size; None where that is unknown, or no reserve reaches the availability."""
-    outcome, need = answer.outcome, tenant.need
-    if outcome.sure_answer is None:
+    outcome, sure, need = answer.outcome, answer.outcome.by_runs.sure_answer, tenant.need
+    if sure is None:
         return None
-    if outcome.sure_answer.gpus > answer.best.gpus:
-        need = need_of(outcome.sure_answer, outcome.question)
+    if sure.gpus > answer.best.gpus:
+        need = need_of(sure, outcome.question)
     with suppress(UnreachableError):
         return tenant._replace(need=need, size=size_of(need, rules))
     return None

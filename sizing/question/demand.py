@@ -120,7 +120,7 @@ class Habits(NamedTuple):
         """The number of daily active users who cause this peak rate."""
         share = self.poisson_percentile
         busy = requests_per_s if share is None else mean_of(requests_per_s, share)
-        return capacity.daily_active_users(busy, *self[:3])
+        return capacity.daily_active_users(busy, self.requests_per_user_per_day, self.active_hours, self.peak_to_mean)
 
     def mean_of(self, busy_per_s: float) -> float:
         """The mean rate around the clock for this rate in the busiest hour."""

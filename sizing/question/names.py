@@ -96,7 +96,8 @@ class Layers(NamedTuple):
         ready = self.path is not None and self.path.parent == workloads.SHELF.path and field in self.flags
         if self.path is not None and not ready:
             try:
-                return read_yaml(self.path).place(path)[:3]
+                file, line, name, _ = read_yaml(self.path).place(path)
+                return file, line, name
             except InputError:
                 return str(self.path), None, field
         return None, None, self.flags.get(field, field)

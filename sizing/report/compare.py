@@ -185,7 +185,7 @@ def candidate(outcome: Outcome, replaced: int | None = None) -> CompareCandidate
         bands={} if best.separate else dict(_bands(best, outcome)),
         price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
         price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
-        verified=outcome.tries > 0,
+        verified=outcome.verified is not None,
         assumed=sum(entry.kind == "assumed" for entry in _rests_on(outcome)),
         borrowed_kernels=any(pool.timed.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
@@ -250,7 +250,7 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
         of_replica(best.pool.replica),
         gpus=gpus,
         gpus_used=best.gpus,
-        verified=outcome.tries > 0,
+        verified=outcome.verified is not None,
     )
 
 
@@ -268,10 +268,10 @@ def record(outcomes: Sequence[Outcome], question: Question, sort: Aim, replaces:
         best=best,
         candidates=candidates,
         assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
-        confidence=next((each.odds.confidence for each in outcomes if each.odds is not None), None),
+        confidence=next((odds.confidence for each in outcomes if (odds := each.by_runs.odds) is not None), None),
         prices=price_order((each.answer for each in ordered if each.answer is not None), question),
-        usual_limits=beside(ordered[0].usual, question),
-        with_fp8=beside(ordered[0].in_fp8, ordered[0].question),
+        usual_limits=beside(ordered[0].hints.usual, question),
+        with_fp8=beside(ordered[0].hints.in_fp8, ordered[0].question),
     )
 
 
@@ -336,7 +336,7 @@ def sections(record: Compare) -> Iterator[Section]:
         yield _table(record, served)
     lines = [
         demand_line(record.inputs, record.demand),
-        Line(limits_in_words(record.inputs.limits, single=record.inputs.osl <= 1), "Limits", spare=3),
+        Line(limits_in_words(record.inputs.limits, single=record.inputs.single_result), "Limits", spare=3),
     ]
     failures = [_failure(c) for c in record.candidates if not c.feasible and c.limit != UNSURE]
     unsure = [_failure(c) for c in record.candidates if c.limit == UNSURE]

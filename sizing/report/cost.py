@@ -181,7 +181,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
 
 
 def _sure(bill: Bill) -> SureCost | None:
-    found, sure = bill.sure_option, bill.deployed[0].priced.outcome.sure_answer
+    found, sure = bill.sure_option, bill.deployed[0].priced.outcome.by_runs.sure_answer
     return None if found is None or sure is None else filled(SureCost, found, gpus=sure.gpus)
 
 
@@ -380,7 +380,8 @@ def _at_full_use(record: CostReport) -> Iterator[Line]:
     year = top.usd_per_year_by_load
     if top.kind != "own" or energy is None or year.full_use == year.at_load:
         return
-    full_kw, kw = (watts / WATTS_PER_KW for watts in energy.server_power_w[:2])
+    watts = energy.server_power_w
+    full_kw, kw = watts.full_use / WATTS_PER_KW, watts.at_load / WATTS_PER_KW
     yield line("power at full use", full_kw=full_kw, kw=kw, usd=year.full_use)._replace(label=" ")
 
 

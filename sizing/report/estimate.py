@@ -167,8 +167,8 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat_command.command(best, question),
         prices=price_order(outcome.answers, question),
-        usual_limits=layouts.beside(outcome.usual, question),
-        with_fp8=layouts.beside(outcome.in_fp8, question),
+        usual_limits=layouts.beside(outcome.hints.usual, question),
+        with_fp8=layouts.beside(outcome.hints.in_fp8, question),
     )
     if not explained:
         return served
@@ -218,7 +218,7 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
 
 def _unserved(outcome: Outcome) -> Estimate:
     """The record without an answer: the reason why it is infeasible, and the memory figures if memory is too small."""
-    question, best, without = outcome.question, outcome.answer, outcome.predicted
+    question, best, without = outcome.question, outcome.answer, outcome.by_runs.predicted
     miss = nearest_miss(outcome) if outcome.best is None else None
     lacking, known = None, {}
     if miss is not None and miss.sized is not None:
@@ -337,7 +337,7 @@ def answer(record: Estimate) -> Facts:
     if not (d and load and cost):
         of = record.limiting.limit
         title = INFEASIBLE_BY.get(of if is_demanded(record.inputs.demand) else f"{of} alone")
-        short = shortfall(record.limiting, single=record.inputs.osl <= 1)
+        short = shortfall(record.limiting, single=record.inputs.single_result)
         return Facts((screen.verdict(short, good=False),), title or INFEASIBLE_BY.get(of, INFEASIBLE))
     several = len(record.inputs.gpus_considered)
     first = f", the {screen.OBJECTIVES[record.inputs.objective]} of {several} GPU types" if several > 1 else ""
@@ -485,7 +485,7 @@ def _binds(record: Estimate) -> str:
     if limit.limit_ms is None:
         return limit.detail
     each = (
-        f"{limit_words(limit.limit, single=record.inputs.osl <= 1)}, "
+        f"{limit_words(limit.limit, single=record.inputs.single_result)}, "
         f"at a capacity of {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
     )
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:

@@ -71,7 +71,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
         bands=evidence.bounds(layout.predicted),
         explanations=(*of_memory, *evidence.explanations(layout.predicted)) if explained else (),
         model_max_len=resolved.question.service.model.max_position,
-        memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
+        memory_fraction_of=FRACTION_OF[resolved.replica.settings.pool_rule],
         bands_of=evidence.memory_logs(layout.predicted),
         image_tokens=None if encoder is None else encoder.tokens,
     )

@@ -197,8 +197,8 @@ def _faults(resolved: Resolved, sizes: StepSizes) -> Iterator[Fault]:
 
 def _usual(resolved: Resolved, sizes: StepSizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Context, batches and prompts: the stated ones, else defaults within the engine's limits."""
-    settings, longest = resolved.settings, resolved.question.service.max_model_len
-    tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt runs on one group
+    settings, longest = resolved.replica.settings, resolved.question.service.max_model_len
+    tokens, groups = settings.max_num_batched_tokens, resolved.replica.layout.dp  # a prompt runs on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
     decodes = not resolved.question.service.model.pooled
     usual_batches = tuple(2**power for power in range(most.bit_length())) if decodes else ()

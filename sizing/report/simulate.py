@@ -252,7 +252,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     at = region(in_flight / scenario.deployed.count)
     paced = load.rate_per_s is not None or load.trace is not None
     offline = not paced and load.in_flight is None  # all at once
-    situation = question.service.situation(scenario.resolved.gpu_type.gpu, at)
+    situation = question.service.situation(scenario.resolved.replica.gpu_type.gpu, at)
     situation = situation._replace(mode="offline" if offline else "served")
     if run.stable:
         likely = {band.metric: band for band in ranges(scenario)}

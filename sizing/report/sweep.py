@@ -75,7 +75,8 @@ class SweepRow(NamedTuple):
     at_limits: dict[str, float | None]
 
 
-FIGURES = flat_names(SweepRow)[1:-1]
+APART = ("varied", "at_limits")  # fields whose own columns are named by the user's options
+FIGURES = tuple(name for name in flat_names(SweepRow) if name not in APART)
 
 
 class Percentile(NamedTuple):
@@ -116,7 +117,12 @@ class Sweep(NamedTuple):
 
 def row(varied: dict[str, Any], outcome: Outcome, named: Sequence[Percentile]) -> SweepRow:
     """The row of a combination from its outcome, with the latencies in the percentiles `named`."""
-    best, question, sure, (limit, reason) = outcome.answer, outcome.question, outcome.odds, limit_and_reason(outcome)
+    best, question, sure, (limit, reason) = (
+        outcome.answer,
+        outcome.question,
+        outcome.by_runs.odds,
+        limit_and_reason(outcome),
+    )
     nothing = _unserved(varied, limit, reason or "", named)
     if best is None:
         return nothing
@@ -178,8 +184,8 @@ def _column(name: str) -> str:
 
 def flat(row: SweepRow) -> dict[str, Any]:
     """A row as a flat mapping: varied values, then figures."""
-    figures = list(fields(row))[1:-1]
-    return {_column(name): value for name, value in row.varied.items()} | dict(figures) | row.at_limits
+    figures = {name: value for name, value in fields(row) if name not in APART}
+    return {_column(name): value for name, value in row.varied.items()} | figures | row.at_limits
 
 
 def columns(varied: Iterable[str], named: Iterable[Percentile]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def test_an_outcome_is_data(number: int) -> None:
     outcome = outcomes()[number]
     again: Outcome = pickle.loads(pickle.dumps(outcome))
     assert again.best is not None and outcome.best is not None
-    assert (again.verified, again.tries) == (outcome.verified, outcome.tries)
+    assert (again.verified, again.simulation.tries) == (outcome.verified, outcome.simulation.tries)
     assert [figures(answer) for answer in again.answers] == [figures(answer) for answer in outcome.answers]
 
 

@@ -73,13 +73,17 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
     found = compare(ask("chat", gpu="h100-sxm,h200-sxm"))
     for outcome in found:
         alone = estimate(ask("chat", gpu=outcome.question.space.gpu_types[0].id), relaxed=False)
-        assert outcome.odds is not None and alone.odds is not None and outcome.odds.gpus == alone.odds.gpus
+        assert (
+            outcome.by_runs.odds is not None
+            and alone.by_runs.odds is not None
+            and outcome.by_runs.odds.gpus == alone.by_runs.odds.gpus
+        )
     h100 = found[0].question.with_(confidence=None)
     plain = answer(h100, finds_sure=False)
-    assert plain.odds is None and plain.best is not None
+    assert plain.by_runs.odds is None and plain.best is not None
     first, by_capacity = found[0].odds, surely_answered((h100, plain), simulated=False)
-    assert first is not None and by_capacity.odds is not None and first.gpus is not None
-    assert by_capacity.odds.gpus == first.gpus > plain.best.gpus
+    assert first is not None and by_capacity.by_runs.odds is not None and first.gpus is not None
+    assert by_capacity.by_runs.odds.gpus == first.gpus > plain.best.gpus
 
 
 def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
@@ -89,13 +93,13 @@ def test_a_comparison_names_the_surer_choice_of_an_estimate() -> None:
     )
     first, *_ = sorted(compare(question, simulated=False), key=lambda of: place(of.answer, "cost"))
     free = estimate(question, simulated=False, relaxed=False)
-    assert first.cheaper_when_sure is not None and free.cheaper_when_sure is not None
-    assert first.cheaper_when_sure.sure_answer.gpus == free.cheaper_when_sure.sure_answer.gpus
-    assert first.cheaper_when_sure.sure_answer.usd_per_hour == pytest.approx(
-        free.cheaper_when_sure.sure_answer.usd_per_hour
+    assert first.by_runs.cheaper_when_sure is not None and free.by_runs.cheaper_when_sure is not None
+    assert first.by_runs.cheaper_when_sure.sure_answer.gpus == free.by_runs.cheaper_when_sure.sure_answer.gpus
+    assert first.by_runs.cheaper_when_sure.sure_answer.usd_per_hour == pytest.approx(
+        free.by_runs.cheaper_when_sure.sure_answer.usd_per_hour
     )
-    assert first.sure_answer is not None and (first.sure_answer.usd_per_hour or 0) > (
-        first.cheaper_when_sure.sure_answer.usd_per_hour or 0
+    assert first.by_runs.sure_answer is not None and (first.by_runs.sure_answer.usd_per_hour or 0) > (
+        first.by_runs.cheaper_when_sure.sure_answer.usd_per_hour or 0
     )
 
 
@@ -121,12 +125,12 @@ def test_an_answer_without_a_limit_is_held_against_usual_limits() -> None:
     asked = {"model": "llama-3.1-8b", "gpu": "l4", "isl": 8000, "osl": 200, "rps": 1}
     free = estimate(ask(**asked), simulated=False)
     limited = estimate(ask(**asked, ttft="p95:1s", itl="50ms"), simulated=False).answer
-    assert free.usual is not None and free.usual.answer == limited
+    assert free.hints.usual is not None and free.hints.usual.answer == limited
     (compared,) = compare(ask(**asked), simulated=False)
-    assert compared.usual == free.usual and cost(ask(**asked), simulated=False).usual == free.usual
-    assert estimate(ask("chat", gpu="h100-sxm"), simulated=False).usual is None
+    assert compared.hints.usual == free.hints.usual and cost(ask(**asked), simulated=False).usual == free.hints.usual
+    assert estimate(ask("chat", gpu="h100-sxm"), simulated=False).hints.usual is None
     kept = ask(model="llama-3.1-8b", gpu="h100-sxm", isl=100, osl=100, rps=1)
-    assert estimate(kept, simulated=False).usual is None
+    assert estimate(kept, simulated=False).hints.usual is None
 
 
 def test_a_budget_too_small_names_the_same_count_in_both_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ import sizing
 from sizing.answers.advice import UNSURE
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.check import check_size
-from sizing.answers.confidence import SizeAtOdds, likely, margins, odds_of
+from sizing.answers.confidence import SizeAtOdds, Unknown, likely, margins, odds_of
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.answers.verify import raised
@@ -72,11 +72,19 @@ def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> 
     for first, second in ((cheap, dear), (option("h100-sxm", 1.0), option("mi300x", 50.0))):
         question = asked(50.0, 400.0).with_(gpu_types=(first, second), objective="cost")
         found = answered(question, runs_of(TEN))
-        assert found.best is not None and found.best.pool.replica.gpu_type.id == first.id and found.odds is not None
-        assert (found.odds.gpus is None) == (first.id == "mi300x") == (found.cheaper_when_sure is not None)
-        if found.cheaper_when_sure is not None:
-            assert found.cheaper_when_sure.answer.pool.replica.gpu_type.id == "h100-sxm"
-            assert (found.cheaper_when_sure.sure_answer.gpus or 0) >= found.cheaper_when_sure.answer.gpus
+        assert (
+            found.best is not None
+            and found.best.pool.replica.gpu_type.id == first.id
+            and found.by_runs.odds is not None
+        )
+        assert (
+            (found.by_runs.odds.gpus is None) == (first.id == "mi300x") == (found.by_runs.cheaper_when_sure is not None)
+        )
+        if found.by_runs.cheaper_when_sure is not None:
+            assert found.by_runs.cheaper_when_sure.answer.pool.replica.gpu_type.id == "h100-sxm"
+            assert (
+                found.by_runs.cheaper_when_sure.sure_answer.gpus or 0
+            ) >= found.by_runs.cheaper_when_sure.answer.gpus
 
 
 # --- margins --------------------------------------------------------------------------------------------------------
@@ -87,8 +95,8 @@ def test_without_limits_a_margin_is_how_much_longer_a_request_takes() -> None:
     assert best is not None
     with files(runs_of(TEN)):
         (found,) = margins([(best.pool.timed, asked(None, 100.0))])
-    assert not isinstance(found, str)
-    assert found.groups == 10
+    assert not isinstance(found, Unknown)
+    assert found.runs.groups == 10
     assert [found.of(share) for share in (0.5, 0.9, 0.95)] == pytest.approx([1.2, 1.6, 1.7])
     assert found.of(0.1) == 1.0  # never less than predicted
 
@@ -101,7 +109,7 @@ def test_a_run_that_is_slower_in_all_serves_what_the_scaled_model_would() -> Non
     assert best is not None and tighter is not None
     with files(runs_of((slower, slower, slower))):
         (found,) = margins([(best.pool.timed, question)])
-    assert not isinstance(found, str)
+    assert not isinstance(found, Unknown)
     expected = best.pool.capacity.amount / (tighter.pool.capacity.amount / slower)
     assert found.of(0.9) == pytest.approx(expected, rel=0.02)
 
@@ -125,7 +133,7 @@ def test_the_margin_is_joint() -> None:
     assert best is not None
     with files(runs_of([*good, *bad])):
         (found,) = margins([(best.pool.timed, question)])
-    assert not isinstance(found, str)
+    assert not isinstance(found, Unknown)
     assert found.of(0.7) == pytest.approx(1.0)
     assert found.of(0.8) > 1.2
 
@@ -139,7 +147,7 @@ def test_the_margin_is_joint() -> None:
 def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
     found = answered(question, runs)
-    said = found.odds
+    said = found.by_runs.odds
     if found.best is None:  # no layout keeps the limit in half of the runs
         assert {refusal.reason for refusal in found.refusals} == {UNSURE} and np.median(times) > 1
         return
@@ -158,11 +166,11 @@ def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[f
 def test_the_sure_number_is_that_of_the_confidence() -> None:
     question = asked(None, 400.0)
     found = estimate(question, simulated=False)
-    assert found.odds is not None and found.best is not None
-    assert (found.odds.groups, found.odds.confidence) == (10, 0.9)
-    assert found.odds.gpus == sure_of(question, 0.9, runs_of(TEN))
-    assert 0.5 <= (found.odds.chance or 0.0) < 0.9
-    assert sure_of(asked(None, 400.0, headroom=0.3), 0.9, runs_of(TEN)) > found.odds.gpus
+    assert found.by_runs.odds is not None and found.best is not None
+    assert (found.by_runs.odds.groups, found.by_runs.odds.confidence) == (10, 0.9)
+    assert found.by_runs.odds.gpus == sure_of(question, 0.9, runs_of(TEN))
+    assert 0.5 <= (found.by_runs.odds.chance or 0.0) < 0.9
+    assert sure_of(asked(None, 400.0, headroom=0.3), 0.9, runs_of(TEN)) > found.by_runs.odds.gpus
 
 
 def test_no_size_has_less_than_even_odds() -> None:
@@ -181,11 +189,11 @@ def test_too_few_groups_say_nothing() -> None:
     question = asked(None, 100.0)
     with files(runs_of((1.5, 1.5))):
         few = estimate(question, simulated=False)
-    assert few.odds is not None and few.odds.gpus is None and few.odds.chance is None
-    assert few.odds.why_not == "no published runs like this"
+    assert few.by_runs.odds is not None and few.by_runs.odds.gpus is None and few.by_runs.odds.chance is None
+    assert few.by_runs.odds.why_not == "no published runs like this"
     with files(runs_of(TEN, kind="moe")):
         other = estimate(question, simulated=False)
-    assert other.odds is not None and other.odds.gpus is None
+    assert other.by_runs.odds is not None and other.by_runs.odds.gpus is None
 
 
 def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
@@ -204,9 +212,14 @@ def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | No
     plain = answer(asked_for, simulated=simulated)
     cautious = asked_for.with_(confidence=0.9)
     surely = answer(cautious, simulated=simulated)
-    assert plain.odds is not None and plain.answer is not None and surely.answer is not None and surely.odds is not None
+    assert (
+        plain.by_runs.odds is not None
+        and plain.answer is not None
+        and surely.answer is not None
+        and surely.by_runs.odds is not None
+    )
     count, each = surely.answer.pool.count, surely.answer.pool.replica.layout.gpus
-    assert (surely.odds.gpus, (surely.odds.chance or 0) >= 0.9) == (surely.answer.gpus, True)
+    assert (surely.by_runs.odds.gpus, (surely.by_runs.odds.chance or 0) >= 0.9) == (surely.answer.gpus, True)
 
     def within(budget: int) -> Outcome:
         return answer(cautious.with_(gpu_budget=budget), simulated=simulated, finds_sure=False)
@@ -220,7 +233,7 @@ def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | No
     budgets = [each for each in tried if each and within(each).answer]
     replicas = [each for each in (count - 1, count) if each and passes(each)]
     least = surely.answer.gpus if simulated else min(budgets, default=None)
-    return [plain.odds.gpus, surely.answer.gpus, least, min(replicas, default=0) * each], plain
+    return [plain.by_runs.odds.gpus, surely.answer.gpus, least, min(replicas, default=0) * each], plain
 
 
 def test_a_simulated_sure_count_is_one_number() -> None:
@@ -230,9 +243,9 @@ def test_a_simulated_sure_count_is_one_number() -> None:
     one = estimate(sizing.ask(**stated, concurrency=1), simulated=False).best
     assert one is not None
     counts, plain = counts_of({**stated, "concurrency": int(0.8 * one.pool.capacity.amount)}, simulated=True)
-    assert plain.answer is not None and plain.verified and plain.odds is not None
+    assert plain.answer is not None and plain.verified and plain.by_runs.odds is not None
     assert len(set(counts)) == 1 and plain.answer.gpus < counts[0]  # type: ignore[operator]
-    assert (plain.odds.chance or 1.0) < 0.9
+    assert (plain.by_runs.odds.chance or 1.0) < 0.9
 
 
 @files(runs_of(TEN))
@@ -252,9 +265,9 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
         found = estimate(
             sizing.ask(model="llama-3.1-70b", gpu="h100-sxm", isl=1000, osl=300, itl="40ms", rps=rate), simulated=False
         )
-        assert found.answer is not None and found.sure_answer is not None
-        alike = [each for each in found.answers if is_alike(each, found.sure_answer)]
-        assert is_alike(found.answer, found.sure_answer) or alike[0].gpus > found.answer.gpus
+        assert found.answer is not None and found.by_runs.sure_answer is not None
+        alike = [each for each in found.answers if is_alike(each, found.by_runs.sure_answer)]
+        assert is_alike(found.answer, found.by_runs.sure_answer) or alike[0].gpus > found.answer.gpus
 
 
 @files(runs_of(TEN))
@@ -276,16 +289,16 @@ def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> No
             runs_of([(1.0, 0.7 + 0.1 * number, 1.0, 0.8 + 0.05 * number) for number in range(10)]),
         )
         found = answered(question, runs)
-        assert found.answer is not None and found.odds is not None
+        assert found.answer is not None and found.by_runs.odds is not None
         with files(runs):
             ranges = {band.metric: band for band in likely(found.answer, question)}
         pool = found.answer.pool
         least = pool.capacity.requests_per_s * pool.count * ranges["throughput"].low
         slowest_s = pool.closed_s("itl")["mean"] * ranges["itl"].high
-        kept = (found.odds.chance or 0.0) >= 0.9 - 1e-9
+        kept = (found.by_runs.odds.chance or 0.0) >= 0.9 - 1e-9
         assert kept == (least >= rate * (1 - 1e-6)) and (slowest_s <= 0.020 * 1.005 or not kept)
         assert all(band.low <= 1 <= band.high for band in ranges.values())
-        assert (found.odds.by, found.odds.times) == ("itl", pytest.approx(1.5))
+        assert (found.by_runs.odds.by, found.by_runs.odds.times) == ("itl", pytest.approx(1.5))
 
 
 @files(runs_of(TEN))
@@ -293,7 +306,7 @@ def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
     """Where simulated latencies are longer than the closed form's, more runs than the range leaves out miss the limit."""
     question = asked(20.0, 60.0)
     found = answer(question, simulated=False)
-    assert found.answer is not None and found.odds is not None
+    assert found.answer is not None and found.by_runs.odds is not None
     ranges, pool = {band.metric: band for band in likely(found.answer, question)}, found.answer.pool
     chances = []
     for longer in (1.0, 1.2, 1.4, 1.7, 2.0):
@@ -301,12 +314,12 @@ def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
         size = replace(found.answer, run=SimpleNamespace(latencies_s=simulated_s))  # type: ignore[arg-type]
         of_all, sized_even = (
             odds_of([SizeAtOdds(size, question, sure, even)])[0].chance
-            for sure, even in ((found.sure_answer, False), (None, True))
+            for sure, even in ((found.by_runs.sure_answer, False), (None, True))
         )
         assert of_all is not None and sized_even is not None
         highest_s = size.latency_s("itl")["mean"] * ranges["itl"].high
         assert highest_s <= 0.020 * (1 + 1e-6) or of_all <= 1 - runs_of(TEN).tail
-        assert sized_even >= min(EVEN, found.odds.chance or 0.0), "simulated for even odds"
+        assert sized_even >= min(EVEN, found.by_runs.odds.chance or 0.0), "simulated for even odds"
         chances.append(of_all)
     assert chances == sorted(chances, reverse=True) and chances[-1] < chances[0]
 
@@ -317,7 +330,7 @@ def test_a_tie_does_not_take_the_odds_below_even() -> None:
         model="openai/gpt-oss-120b", gpu="mi325x", engine="sglang", isl=1000, osl=1000, rps=20, ttft="2s", e2e="20s"
     )
     found = answer(question, simulated=False)
-    assert found.odds is not None and (found.odds.chance is None or found.odds.chance >= EVEN)
+    assert found.by_runs.odds is not None and (found.by_runs.odds.chance is None or found.by_runs.odds.chance >= EVEN)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -399,8 +412,10 @@ def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_ev
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": isl, "osl": 300, "itl": "30ms", "tp": 1, **demand}
     counts, found = counts_of(stated, simulated=False)
     assert len(set(counts)) == 1
-    assert found.odds is not None and found.odds.chance is not None and found.odds.chance >= EVEN
-    assert found.answer is not None and found.answer.gpus <= (found.odds.gpus or 0)
+    assert (
+        found.by_runs.odds is not None and found.by_runs.odds.chance is not None and found.by_runs.odds.chance >= EVEN
+    )
+    assert found.answer is not None and found.answer.gpus <= (found.by_runs.odds.gpus or 0)
 
 
 @pytest.mark.parametrize("limit_ms", [None, 40.0])
@@ -409,7 +424,7 @@ def test_what_given_gpus_serve_surely_is_sure_when_asked_for(limit_ms: float | N
     """The rate that given GPUs serve has even odds, those that 90 % of runs keep have 90 %, as the demand too; a tenth more has not."""
     given = asked(limit_ms, 1.0).with_(requests_per_s=None, gpu_budget=2)
     outcome = answer(given, simulated=False)
-    of = outcome.odds
+    of = outcome.by_runs.odds
     assert outcome.best is not None and of is not None and of.chance and of.requests_per_s_sure and of.users_sure
     assert EVEN <= of.chance < 0.9
 

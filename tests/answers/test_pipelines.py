@@ -31,16 +31,16 @@ def test_a_budget_finds_nothing_that_the_free_search_hides(case: str) -> None:
 @pytest.mark.parametrize("case", ASKED)
 def test_what_is_surer_is_sure_at_less(case: str) -> None:
     free = found(case)
-    assert free.answer is not None and free.odds is not None
-    if free.cheaper_when_sure is not None:  # within the reach of the usual search, as the answer is
-        depth, own = (each.pool.replica.layout.pp for each in (free.cheaper_when_sure.answer, free.answer))
+    assert free.answer is not None and free.by_runs.odds is not None
+    if free.by_runs.cheaper_when_sure is not None:  # within the reach of the usual search, as the answer is
+        depth, own = (each.pool.replica.layout.pp for each in (free.by_runs.cheaper_when_sure.answer, free.answer))
         assert depth == 1 or own > 1
-    if free.cheaper_when_sure is not None and free.odds.gpus is not None:
-        assert free.cheaper_when_sure.sure_answer.gpus is not None
-        gpus = free.cheaper_when_sure.sure_answer.gpus / free.cheaper_when_sure.answer.gpus
+    if free.by_runs.cheaper_when_sure is not None and free.by_runs.odds.gpus is not None:
+        assert free.by_runs.cheaper_when_sure.sure_answer.gpus is not None
+        gpus = free.by_runs.cheaper_when_sure.sure_answer.gpus / free.by_runs.cheaper_when_sure.answer.gpus
         assert (
-            spent(free.cheaper_when_sure.answer, "gpus") * gpus
-            < spent(free.answer, "gpus") * free.odds.gpus / free.answer.gpus
+            spent(free.by_runs.cheaper_when_sure.answer, "gpus") * gpus
+            < spent(free.answer, "gpus") * free.by_runs.odds.gpus / free.answer.gpus
         )
 
 

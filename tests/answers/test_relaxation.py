@@ -22,15 +22,15 @@ def test_a_limit_that_is_said_to_take_fewer_gpus_does(case: str) -> None:
     given: dict[str, Any] = ASKED[case]
     found = estimate(ask(**given), simulated=False)
     assert found.best is not None
-    assert found.relaxation is not None
-    assert found.relaxation.gpus < found.best.gpus
-    name = found.relaxation.limit
+    assert found.hints.relaxation is not None
+    assert found.hints.relaxation.gpus < found.best.gpus
+    name = found.hints.relaxation.limit
     statistic = given[name].rpartition(":")[0]
     again = estimate(
-        ask(**{**given, name: f"{statistic or 'mean'}:{found.relaxation.seconds * 1e3}ms"}), simulated=False
+        ask(**{**given, name: f"{statistic or 'mean'}:{found.hints.relaxation.seconds * 1e3}ms"}), simulated=False
     )
     assert again.best is not None
-    assert again.best.gpus <= found.relaxation.gpus
+    assert again.best.gpus <= found.hints.relaxation.gpus
 
 
 def test_without_a_limit_that_saves_gpus_none_is_named() -> None:
@@ -39,7 +39,7 @@ def test_without_a_limit_that_saves_gpus_none_is_named() -> None:
     found = estimate(ask(**given), simulated=False)
     loosest = estimate(ask(**given | {"ttft": "p95:1.2s"}), simulated=False, relaxed=False)
     assert found.best is not None and loosest.best is not None
-    assert found.relaxation is None
+    assert found.hints.relaxation is None
     assert loosest.best.gpus == found.best.gpus
 
 
@@ -48,10 +48,10 @@ def test_a_checkpoint_that_is_said_to_take_fewer_gpus_does(gpu: str, rps: int, i
     """Its weights are in blocks, whose products have other speeds than those of whole matrices."""
     given: dict[str, Any] = {"gpu": gpu, "isl": 500, "osl": 250, "rps": rps, "itl": itl}
     found = estimate(ask(model="qwen3-30b-a3b", **given), simulated=False)
-    assert found.in_fp8 is not None and found.in_fp8.answer is not None and found.best is not None
-    again = estimate(ask(model=found.in_fp8.options.split()[1], **given), simulated=False, relaxed=False).best
+    assert found.hints.in_fp8 is not None and found.hints.in_fp8.answer is not None and found.best is not None
+    again = estimate(ask(model=found.hints.in_fp8.options.split()[1], **given), simulated=False, relaxed=False).best
     assert again is not None
-    assert again.gpus == found.in_fp8.answer.gpus < found.best.gpus
+    assert again.gpus == found.hints.in_fp8.answer.gpus < found.best.gpus
 
 
 def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
@@ -65,10 +65,10 @@ def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
     }
     found = estimate(ask(**given))
     assert found.best is not None
-    assert found.relaxation is not None
-    again = estimate(ask(**{**given, "itl": f"p99:{found.relaxation.seconds * 1e3}ms"}), relaxed=False)
+    assert found.hints.relaxation is not None
+    again = estimate(ask(**{**given, "itl": f"p99:{found.hints.relaxation.seconds * 1e3}ms"}), relaxed=False)
     assert again.best is not None
-    assert again.best.gpus <= found.relaxation.gpus < found.best.gpus
+    assert again.best.gpus <= found.hints.relaxation.gpus < found.best.gpus
 
 
 def test_a_looser_limit_saves_none_of_given_gpus_and_serves_more() -> None:
@@ -76,6 +76,6 @@ def test_a_looser_limit_saves_none_of_given_gpus_and_serves_more() -> None:
     found = estimate(ask(**given, itl="20ms"), simulated=False)
     looser = estimate(ask(**given, itl="20.2ms"), simulated=False, relaxed=False)
     assert found.best is not None and looser.best is not None
-    assert found.relaxation is None
+    assert found.hints.relaxation is None
     assert looser.best.gpus == found.best.gpus
     assert looser.best.requests_per_s > found.best.requests_per_s

@@ -50,8 +50,8 @@ def changed(asked: dict[str, Any], change: str) -> dict[str, Any]:
 def test_what_would_help_does(case: str) -> None:
     asked = dict(ASKED[case])
     found = estimate(ask(**asked))
-    assert found.answer is None and found.suggestions
-    for suggestion in found.suggestions:
+    assert found.answer is None and found.hints.suggestions
+    for suggestion in found.hints.suggestions:
         again = estimate(ask(**changed(asked, suggestion.change)), relaxed=False).answer
         assert again is not None, suggestion
         assert again.gpus <= suggestion.gpus, suggestion
@@ -60,7 +60,7 @@ def test_what_would_help_does(case: str) -> None:
 def test_a_budget_that_is_too_small_names_the_size_that_is_suggested() -> None:
     asked: dict[str, Any] = {"model": "deepseek-r1", "gpu": "h200-sxm", "gpus": 16, "isl": 4000, "osl": 1000, "rps": 60}
     outcome = estimate(ask(**asked), simulated=False)
-    (larger,) = (change for change in outcome.suggestions if change.change == LARGER_BUDGET)
+    (larger,) = (change for change in outcome.hints.suggestions if change.change == LARGER_BUDGET)
     assert re.search(rf"takes {larger.gpus} x {larger.gpu} \({larger.layout}[;)]", unmet(outcome).detail)
 
 
@@ -78,14 +78,14 @@ TIGHT: dict[str, Any] = {
 
 def test_a_suggestion_is_the_answer_to_the_changed_question() -> None:
     found = estimate(ask(**TIGHT), simulated=False)
-    assert found.suggestions
-    for suggestion in found.suggestions:
+    assert found.hints.suggestions
+    for suggestion in found.hints.suggestions:
         again = estimate(ask(**changed(TIGHT, suggestion.change)), simulated=False, relaxed=False)
         assert again.answer is not None, suggestion
         assert (again.answer.gpus, str(again.answer.pool.replica.layout)) == (suggestion.gpus, suggestion.layout)
     by_hand = estimate(ask(**TIGHT | {"precision": "fp8"}), simulated=False, relaxed=False)
     assert by_hand.answer is None
-    assert not [suggestion for suggestion in found.suggestions if "fp8" in suggestion.change.split()[:2]]
+    assert not [suggestion for suggestion in found.hints.suggestions if "fp8" in suggestion.change.split()[:2]]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_number_written_down_is_never_above_the_value(value: float, written: s
 def test_a_larger_budget_is_one_that_a_node_holds(budget: int) -> None:
     asked: dict[str, Any] = {"model": "qwen3-235b-a22b", "gpu": "h100-sxm", "gpus": budget, "isl": 1000, "osl": 300}
     found = estimate(ask(**asked), simulated=False)
-    budgets = [each.change for each in found.suggestions if each.change.startswith("--gpus")]
+    budgets = [each.change for each in found.hints.suggestions if each.change.startswith("--gpus")]
     assert budgets == ["--gpus 8"]
 
 
@@ -153,8 +153,8 @@ SLOW: dict[str, Any] = {
 
 def test_a_limit_that_is_missed_names_other_gpus_and_looser_limits_that_halve_the_gpus() -> None:
     found = estimate(ask(**SLOW), simulated=False)
-    types = [each for each in found.suggestions if each.change.startswith("--gpu ")]
-    limits = [each for each in found.suggestions if each.change.startswith("ITL limit")]
+    types = [each for each in found.hints.suggestions if each.change.startswith("--gpu ")]
+    limits = [each for each in found.hints.suggestions if each.change.startswith("ITL limit")]
     assert types and all(each.gpu != "A100 SXM 80GB" for each in types)
     assert len(limits) >= 2
     assert all(looser.gpus <= tighter.gpus / 2 for tighter, looser in pairwise(limits))

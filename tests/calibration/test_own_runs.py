@@ -145,9 +145,9 @@ def test_confidence_on_the_profile_is_that_of_its_runs(mine: Path, found: Calibr
     )
     bold = question.with_(confidence=None)
     sure, expected = (estimate(each, simulated=False) for each in (question, bold))
-    assert sure.best is not None and expected.best is not None and expected.odds is not None
-    assert expected.odds.own and expected.odds.groups == 5
-    assert expected.odds.gpus == sure.best.gpus >= expected.best.gpus
+    assert sure.best is not None and expected.best is not None and expected.by_runs.odds is not None
+    assert expected.by_runs.odds.own and expected.by_runs.odds.groups == 5
+    assert expected.by_runs.odds.gpus == sure.best.gpus >= expected.best.gpus
     situation = question.service.situation(load_gpu(str(mine)).spec)
     alike = only(PublishedRuns).like(situation, ("throughput", "ttft"))
     assert alike is not None

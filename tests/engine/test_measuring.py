@@ -181,7 +181,7 @@ def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurre
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
         checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",))))
-        assert checked.passed and checked.best is not None
+        assert checked.simulation.passed and checked.best is not None
         found[str(serving)] = checked.best.gpus
     assert found["{}"] <= min(found.values())
 
@@ -192,7 +192,7 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
         checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",))))
         best = checked.best
-        assert checked.passed and best is not None
+        assert checked.simulation.passed and best is not None
         assert best.pool.capacity.amount * best.pool.count >= 20.8 * (1 + headroom) * (1 - 1e-6)
 
 
@@ -208,7 +208,7 @@ def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
     checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))))
     best = checked.best
-    assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
+    assert checked.simulation.passed and checked.simulation.tries == 1 and best is not None and best.run is not None
     assert best.pool.point.running == pytest.approx(best.pool.timed.slots, rel=0.03)
     assert best.run.batch_max <= best.pool.timed.slots
     assert best.run.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)

@@ -137,7 +137,7 @@ def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int) -> None:
     assert dollars(best(options, gpus=found.gpus)) == found.gpus
     less = None if found.gpus == 1 else best(options, gpus=found.gpus - 1)
     outcome = answer(ask(**options), simulated=False)
-    asked = evenly(outcome.question) if outcome.even or has_odds(outcome) else outcome.question
+    asked = evenly(outcome.question) if outcome.by_runs.even or has_odds(outcome) else outcome.question
     shown = with_cheaper(outcome, asked).answers
     assert less is None or (less.gpus, less.pool.replica.layout) in [
         (one.gpus, one.pool.replica.layout) for one in shown

@@ -61,15 +61,15 @@ def test_offloaded_weights_leave_the_card_and_slow_each_step() -> None:
     offloaded, whole = deployed(cpu_offload_gb=4.0), deployed()
     assert whole.memory.weights_gib - offloaded.memory.weights_gib == pytest.approx(4)
     assert offloaded.memory.kv_cache_gib - whole.memory.kv_cache_gib == pytest.approx(4)
-    waits_us = offloaded.settings.host.per_step_us - whole.settings.host.per_step_us
+    waits_us = offloaded.replica.settings.host.per_step_us - whole.replica.settings.host.per_step_us
     assert waits_us == pytest.approx(4 * GIB / 64e9 * 1e6)
 
 
 def test_weights_that_are_fetched_ahead_come_beside_the_step() -> None:
     ahead, before = (deployed(cpu_offload_gb=4.0, offload_backend=way) for way in ("prefetch", "uva"))
     assert ahead.memory == before.memory
-    assert ahead.settings.host.per_step_us == before.settings.host.per_step_us
-    assert (ahead.settings.host.overlapped, before.settings.host.overlapped) == (True, False)
+    assert ahead.replica.settings.host.per_step_us == before.replica.settings.host.per_step_us
+    assert (ahead.replica.settings.host.overlapped, before.replica.settings.host.overlapped) == (True, False)
     with pytest.raises(InputError, match="has no weights to bring"):
         deployed(offload_backend="prefetch")
 
@@ -77,7 +77,7 @@ def test_weights_that_are_fetched_ahead_come_beside_the_step() -> None:
 def test_stages_hold_the_layers_that_they_are_given() -> None:
     asked = deployed(pp_layers="20,12")
     assert [sum(count for _, count in stage.layers) for stage in asked.replica.shard.stages] == [20, 12]
-    assert asked.layout.pp == 2
+    assert asked.replica.layout.pp == 2
     assert "33" not in (asked.refused or "")
     assert deployed(pp_layers="20,13").refused == "20, 13 layers are not the model's 32 over PP2"
 
@@ -148,7 +148,7 @@ def test_what_lies_outside_depends_on_the_link(gpu: str, tp: int, gib: float) ->
 
 def test_a_long_context_is_chunked_by_v0_itself() -> None:
     """From 0.5.3 above 32,768 tokens. https://github.com/vllm-project/vllm/blob/v0.7.3/vllm/engine/arg_utils.py"""
-    long, short = (deployed(engine="vllm:0.7.2", max_model_len=tokens).settings for tokens in (131_072, 32_768))
+    long, short = (deployed(engine="vllm:0.7.2", max_model_len=tokens).replica.settings for tokens in (131_072, 32_768))
     assert (long.max_num_batched_tokens, long.chunked_prefill) == (2048, True)
     assert (short.max_num_batched_tokens, short.chunked_prefill) == (32_768, False)
 
@@ -247,7 +247,7 @@ def test_no_more_weights_leave_the_card_than_its_layers_have() -> None:
     more, most = deployed(cpu_offload_gb=40.0), deployed(cpu_offload_gb=16.0)
     kept = 2 * 128_256 * 4096 * 2 + rotary_bytes(more.replica.service.model) + 2 * 4096
     assert (more.refused, more.memory.weights_gib * GIB) == (None, pytest.approx(kept))
-    assert more.settings.host == most.settings.host  # no step waits for weights that do not exist
+    assert more.replica.settings.host == most.replica.settings.host  # no step waits for weights that do not exist
     assert more.memory == most.memory
     told = [each.what for each in record(more).assumptions]
     assert "the weights of all layers of a GPU stay in host memory, fewer than the stated 40 GiB" in told

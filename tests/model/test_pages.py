@@ -196,7 +196,7 @@ def test_tensorrt_llm_sets_states_of_all_sequences_aside() -> None:
 def test_prefixes_found_in_cache_switch_caching_on() -> None:
     """A hit is of whole blocks, which hold 784 tokens here; a request then keeps two states."""
     found = deployed(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.20.0", prefix_hit="30%")
-    assert found.settings.prefix_caching
+    assert found.replica.settings.prefix_caching
     shard = found.replica.shard
     cut = footprint.pages(shard, shard.stages[0])
     assert cut is not None and cut.states == 2
@@ -206,7 +206,7 @@ def test_windows_are_kept_for_all_batches_in_flight() -> None:
     """One to 0.25, two with asynchronous scheduling from 0.26.0; a sequence that decodes holds the same."""
     options = {"model": "gemma-3-27b", "gpu": "h200-sxm", "max_model_len": 65_536}
     one, two = (deployed(engine=f"vllm:{version}", **options) for version in ("0.25.0", "0.26.0"))
-    assert two.settings.in_flight_tokens == 2 * one.settings.in_flight_tokens
+    assert two.replica.settings.in_flight_tokens == 2 * one.replica.settings.in_flight_tokens
     assert two.memory.sequence_gib > one.memory.sequence_gib
     assert two.memory.resident_gib == one.memory.resident_gib < one.memory.sequence_gib
 
@@ -230,11 +230,11 @@ def test_an_engine_runs_as_many_sequences_as_it_is_sure_to_start_with() -> None:
     question = ask_layout(**options, max_model_len=1500)
     told, run = deployment(question), running(question)
     assert not told.memory.starts and run.memory.starts
-    assert 0.9 * 939 < run.settings.max_num_seqs <= 939
-    assert lowered_from(run.replica) == told.settings.max_num_seqs == 1024
+    assert 0.9 * 939 < run.replica.settings.max_num_seqs <= 939
+    assert lowered_from(run.replica) == told.replica.settings.max_num_seqs == 1024
     for few in (64, 938):  # a stated number is taken as it is
         asked = running(ask_layout(**options, max_model_len=1500, max_num_seqs=few))
-        assert asked.settings.max_num_seqs == few and lowered_from(asked.replica) is None
+        assert asked.replica.settings.max_num_seqs == few and lowered_from(asked.replica) is None
     assert lowered_from(running(ask_layout(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.27.0")).replica) is None
 
 

@@ -186,7 +186,7 @@ def _asked(estimate: Estimate) -> Iterator[Line]:
     yield demand_line(i)
     if (i.isl_max, i.osl_max) != (i.isl, i.osl):
         yield Line(f"ISL {i.isl_max:,}, OSL {i.osl_max:,}", "Longest")
-    yield Line(limits_in_words(i.limits, single=i.osl <= 1), "Limits")
+    yield Line(limits_in_words(i.limits, single=i.single_result), "Limits")
     yield Line(", ".join(i.gpus_considered), "GPU types considered")
     rules = f"{i.mode}; objective: {screen.OBJECTIVES[i.objective]}; at most {percent(i.max_utilisation)} of the stable rate"
     yield Line(rules if budget is None else f"{rules}; at most {plural(budget, 'GPU')}", "Rules")

@@ -57,7 +57,7 @@ def tiles(report: Report) -> Tiles:
     sure = estimate.deployment and estimate.deployment.gpus_sure if found is None else found.gpus_sure
     own = {
         "price": "" if pools else price_of(estimate),
-        "limit": limit_words(report.decision.limit, single=estimate.inputs.osl <= 1),
+        "limit": limit_words(report.decision.limit, single=estimate.inputs.single_result),
         "capacity": "" if of == "unserved" else estimate.limiting.detail.partition(":")[0],
         "types": ", ".join(dict.fromkeys(pool.gpu for pool in found.pools)) if found is not None else "",
         "reserve": reserve_words(found.workloads[0]) if found is not None and len(found.workloads) == 1 else "",

@@ -30,12 +30,12 @@ def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     """Yield a chart for each latency to draw, each with the table of its points."""
     inputs = report.estimate.inputs
     limits: dict[str, LimitInMs | None] = {name: inputs.limits[f"{name}_ms"] for name in LATENCIES}
-    if inputs.osl <= 1:
+    if inputs.single_result:
         limits["itl"] = None
     for metric in metrics_of(limits, inputs.mode):
         limit = limits[metric]
         statistic = limit.statistic if limit is not None else "mean"
-        called = latency_name(metric, single=inputs.osl <= 1)
+        called = latency_name(metric, single=inputs.single_result)
         series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic, called))) for line in _lines(report))
         if any(one.marks for one in series):
             tick = None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}")

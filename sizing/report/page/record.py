@@ -48,7 +48,7 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
     """The record of an input's effect on the answer; `now` is the answer without the change."""
     change, outcome = effect
     best = None if outcome is None else outcome.answer
-    nothing: dict[str, object] = dict.fromkeys(ChangedInput._fields[5:])  # without an answer
+    nothing: dict[str, object] = dict.fromkeys(ChangedInput._fields)  # without an answer
     changed = nothing if best is None or outcome is None else figures_by_name(best, outcome.question)
     return filled(
         ChangedInput,
@@ -158,9 +158,9 @@ def record(
 
 def _decision(answered: Estimate, outcome: Outcome) -> Decision:
     """The decision on an estimate of one pool or of separate pools."""
-    helps = [change for change in outcome.suggestions if not answered.feasible and not change.looser]
+    helps = [change for change in outcome.hints.suggestions if not answered.feasible and not change.looser]
     month = None if answered.cost is None else a_month(answered.cost.usd_per_hour)
-    surely = outcome.sure_answer
+    surely = outcome.by_runs.sure_answer
     sure = None if surely is None or surely.usd_per_hour is None else a_month(surely.usd_per_hour)
     limit, used = _tightest(answered)
     best = outcome.answer

@@ -178,7 +178,7 @@ def of_budget(question: Question, gpus: int) -> Iterator[Assumption]:
 
 def of_limits(question: Question) -> Iterator[Assumption]:
     """Yield the limits on ITL that do not apply because an output has one token."""
-    if question.service.osl == 1 and question.target.limits.itl is not None:
+    if question.service.single_result and question.target.limits.itl is not None:
         yield assumed("no ITL")
 
 

@@ -98,7 +98,7 @@ def disaggregated(outcome: Outcome) -> Disaggregated:
     best, question, pairing, pools = outcome.answer, outcome.question, outcome.pairing, outcome.question.space.pools
     whole = outcome.one_pool
     one = None if whole is None else whole.as_predicted
-    even = None if whole is None or whole.best is None or not whole.even else whole.best.gpus
+    even = None if whole is None or whole.best is None or not whole.by_runs.even else whole.best.gpus
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
         aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question), gpus_even=even),
@@ -126,7 +126,7 @@ def disaggregated(outcome: Outcome) -> Disaggregated:
         ttft_ms=ttft,
         itl_ms=itl,
         e2e_ms=e2e,
-        sizes_tried=outcome.tries or None,
+        sizes_tried=outcome.simulation.tries or None,
         beats_aggregated=one is None or beats(best, one, question),
         why=_why(best, one, question),
         simulate_command=repeat_command.command(best, question),

@@ -282,14 +282,14 @@ class Evidence(NamedTuple):
 
 def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
     """The evidence of an outcome; None without an answer. It names the class of runs behind the ranges of `predicted`."""
-    sure = outcome.odds
+    sure = outcome.by_runs.odds
     if sure is None:
         return None
-    ranges = whose(predicted) if sure.why_not == NONE_SIMILAR else ""
+    ranges = whose(predicted) if sure.why_not == NONE_SIMILAR.why else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
     (gpus, gpu), given = _as_predicted(outcome), outcome.question.target.amount is None
-    without = outcome.predicted if outcome.even and given else None
-    surely, best = outcome.sure_answer, outcome.answer
+    without = outcome.by_runs.predicted if outcome.by_runs.even and given else None
+    surely, best = outcome.by_runs.sure_answer, outcome.answer
     other = None if surely is None or best is None or is_alike(surely, best) else surely.pool.replica.layout
     return filled(
         Evidence,
@@ -306,13 +306,13 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
 
 def by_runs(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> dict[str, Any]:
     """What published runs say of an outcome, by the names in records: the sure GPUs, the confidence, the evidence; None without."""
-    sure = outcome.odds
+    sure = outcome.by_runs.odds
     known = {} if sure is None else {"gpus_sure": sure.gpus, "confidence": sure.confidence}
     return {"gpus_sure": None, "confidence": None, **known, "evidence": of_outcome(outcome, predicted)}
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
-    found = outcome.cheaper_when_sure
+    found = outcome.by_runs.cheaper_when_sure
     if found is None:
         return None
     of, pool = found.answer, found.sure_answer.pool
@@ -331,8 +331,8 @@ def is_own(evidence: Evidence | None) -> bool:
 def runs_of(evidence: Evidence | None) -> str:
     """Name the runs that a range comes from. Where none are like the answer, `why_not` says which others they are."""
     why_not = None if evidence is None else evidence.why_not
-    if why_not is not None and why_not.startswith(NONE_SIMILAR):
-        return "published runs" if why_not == NONE_SIMILAR else "of those other runs"
+    if why_not is not None and why_not.startswith(NONE_SIMILAR.why):
+        return "published runs" if why_not == NONE_SIMILAR.why else "of those other runs"
     return of_runs(is_own(evidence))
 
 
@@ -345,8 +345,8 @@ def _factors(outcome: Outcome) -> StepFactors | None:
 
 def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
     """The number and type of GPUs by the prediction alone, if the answer needs others for even odds; else None."""
-    best, without = outcome.answer, outcome.predicted
-    if not outcome.even or best is None or without is None:
+    best, without = outcome.answer, outcome.by_runs.predicted
+    if not outcome.by_runs.even or best is None or without is None:
         return None, None
     size, own = ((each.gpus, each.pool.replica.gpu_type.name) for each in (without, best))
     return (None, None) if size == own else size

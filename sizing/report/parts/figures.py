@@ -236,8 +236,8 @@ def simulation(best: Answer, outcome: Outcome) -> Simulation | None:
     return filled(
         Simulation,
         run,
-        passed=outcome.passed,
-        sizes_tried=outcome.tries,
+        passed=outcome.simulation.passed,
+        sizes_tried=outcome.simulation.tries,
         requests=run.arrived,
         kv_utilisation_mean=run.cache_mean,
         kv_utilisation_max=run.cache_max,
@@ -329,7 +329,7 @@ def users_of(best: Answer, question: Question) -> Users:
     stated = any(value is not None for value in own)
     if demand is not None and demand.kind not in ("requests_per_s", *AT_ONCE):
         stated = demand.daily_active_users is not None
-    return Users(user.users_of(best.requests_per_s), *user[:3], stated)
+    return filled(Users, user, daily_active_users=user.users_of(best.requests_per_s), stated=stated)
 
 
 def idle_conversations(pool: Pool, question: Question) -> IdleConversations | None:

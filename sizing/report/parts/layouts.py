@@ -118,7 +118,7 @@ def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
         figures_by_name(best, outcome.question),
         of_replica(best.pool.replica),
         nodes_per_replica=nodes(best.pool),
-        gpus_sure=None if outcome.odds is None else outcome.odds.gpus,
+        gpus_sure=None if (odds := outcome.by_runs.odds) is None else odds.gpus,
     )
 
 

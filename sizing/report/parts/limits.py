@@ -45,7 +45,7 @@ class Limiting(NamedTuple):
 
 def limiting(best: Answer, outcome: Outcome) -> Limiting:
     """The limit on the load of a replica of the answer."""
-    question, relaxation, beyond = outcome.question, outcome.relaxation, outcome.beyond
+    question, relaxation, beyond = outcome.question, outcome.hints.relaxation, outcome.hints.beyond
     binding = best.pool.capacity.binding
     found = Limiting(binding)
     if relaxation is not None:
@@ -56,7 +56,7 @@ def limiting(best: Answer, outcome: Outcome) -> Limiting:
     if limit is None:
         return found._replace(detail=_capacity_words(best, question))
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
-    single = question.service.osl == 1
+    single = question.service.single_result
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
     relaxed = _relaxed_words(best, question, relaxation, beyond)
     detail = "; ".join(filter(None, (f"{reached}, reached at {_most(best, question)}", relaxed)))
@@ -68,10 +68,10 @@ def limiting(best: Answer, outcome: Outcome) -> Limiting:
 
 def _idle_words(best: Answer, outcome: Outcome) -> str | None:
     """Write that a replica keeps its limit only while it is nearly alone with a request, and what a looser limit takes."""
-    found = outcome.idle
+    found = outcome.hints.idle
     if found is None:
         return None
-    name = latency_name(best.pool.capacity.binding, single=outcome.question.service.osl == 1)
+    name = latency_name(best.pool.capacity.binding, single=outcome.question.service.single_result)
     looser = found.looser
     takes = None if looser is None else _counted(looser.gpus, looser.pool.replica.gpu_type.name, best)
     return said("idle", found, limit=name, takes=takes)
@@ -114,7 +114,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         return ""
     unsure, binds = beyond is None or beyond.gpus < best.gpus, None
     if beyond is not None and beyond.binding != best.pool.capacity.binding:
-        binds = limit_words(beyond.binding, single=question.service.osl == 1)
+        binds = limit_words(beyond.binding, single=question.service.single_result)
         if beyond.binding == "utilisation":
             binds = f"--max-utilisation {percent(question.target.max_utilisation)}"
     rate = None if beyond is None else beyond.requests_per_s
@@ -125,7 +125,7 @@ def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that limits a replica, the load at which it does, and settings that raise it."""
     key, slots = best.pool.capacity.binding, best.pool.replica.settings.max_num_seqs
     if key != "utilisation":  # of a task without output, slots and cache hold only the prompts of a step
-        key = "prefill" if question.service.osl == 1 else f"{key}{' offline' * question.target.offline}"
+        key = "prefill" if question.service.single_result else f"{key}{' offline' * question.target.offline}"
     return said(f"binds {key}", most=_most(best, question), share=question.target.max_utilisation, slots=slots)
 
 
@@ -141,7 +141,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         found = served.latencies_s[name].get(limit.statistic)
         if found is not None and found > limit.seconds:
             values = name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI
-            return f"{detail}, has {at_limit(*values, single=question.service.osl == 1)}"
+            return f"{detail}, has {at_limit(*values, single=question.service.single_result)}"
     from sizing.answers.sizes import serves_population  # with a run, the simulator is loaded already
 
     target = question.target
@@ -153,19 +153,19 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
 
 def unmet(outcome: Outcome) -> Limiting:
     """The nearest refusal, its distance from the demand, and changes that would help."""
-    nearest, without = _unmet(outcome), outcome.predicted
+    nearest, without = _unmet(outcome), outcome.by_runs.predicted
     if without is None:
         return nearest
     size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
-    how = "by the prediction alone" if outcome.even else "without --confidence"
+    how = "by the prediction alone" if outcome.by_runs.even else "without --confidence"
     return nearest._replace(detail=f"{nearest.detail}; {how} {size} do")
 
 
 def _unmet(outcome: Outcome) -> Limiting:
-    words = tuple(map(suggested, outcome.suggestions))
+    words = tuple(map(suggested, outcome.hints.suggestions))
     best, budget = outcome.best, outcome.question.rules.gpu_budget
-    if best is not None and not outcome.passed:
-        detail = _unconfirmed(best, outcome.question, outcome.tries)
+    if best is not None and not outcome.simulation.passed:
+        detail = _unconfirmed(best, outcome.question, outcome.simulation.tries)
         return Limiting("simulation", detail=detail, suggestions=words)
     if best is not None and budget is not None:
         size, like = _without_budget(outcome, best)
@@ -211,10 +211,11 @@ def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]
 
     Where nothing was suggested, it is the best answer with the fewest pipeline stages, as the answer without a budget.
     """
-    sizes = {Suggestion.of(LARGER_BUDGET, each)[2:]: each for each in reversed(outcome.answers)}
-    for size in outcome.suggestions:
+    sizes = ((Suggestion.of(LARGER_BUDGET, each), each) for each in reversed(outcome.answers))
+    answers = {(size.gpu, size.layout): each for size, each in sizes}
+    for size in outcome.hints.suggestions:
         if size.change == LARGER_BUDGET:
-            return size, sizes.get(size[2:], best)
+            return size, answers.get((size.gpu, size.layout), best)
     flat = min(outcome.answers, key=lambda each: each.decode.replica.layout.pp, default=best)
     return Suggestion.of(LARGER_BUDGET, flat), flat
 
@@ -247,7 +248,7 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     gpus = replicas * layout.gpus
     shape = "" if layout == own.layout else f" as {replicas} x {layout}"
     if served >= (question.target.amount or math.inf) * (1 - ROUNDING_SLACK):
-        return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; " if outcome.tries else ""
+        return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; " if outcome.simulation.tries else ""
     serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
     if documents is not None:
         return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(_seconds(most, question, documents))}; "
@@ -255,7 +256,7 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
     if most.pool.capacity.binding == IDLE_CACHES:
         return f"{serve}, where the caches of idle conversations are full; "
-    limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
+    limit = limit_words(most.pool.capacity.binding, single=question.service.single_result)
     return f"{serve}, where {limit} reaches its limit; "
 
 

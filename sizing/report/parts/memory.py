@@ -65,13 +65,13 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
 
 def suggestions(resolved: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
     """The options with which the sequences of all models of a card fit; each holds for all of them."""
-    return tuple(change.options(resolved[0].layout) for change in changes.suggested(resolved, sequences))
+    return tuple(change.options(resolved[0].replica.layout) for change in changes.suggested(resolved, sequences))
 
 
 def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
     serving, several, wanted = resolved.question.service.serving, sequences > 1, {"sequences": sequences}
     if resolved.refused is not None:
-        return said("refused", resolved, layout=resolved.layout if resolved.layout.gpus > 1 else None)
+        return said("refused", resolved, layout=resolved.replica.layout if resolved.replica.layout.gpus > 1 else None)
     stated, beyond = (serving.kv_cache_bytes or 0.0) / GIB, used.beyond_card_gib
     if beyond and beyond < stated:
         return said("cache too large", stated=stated, missing=missing_gib(beyond), left=stated - beyond)
@@ -79,7 +79,7 @@ def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
         return unstarted(resolved.replica)
     slots = serving.max_mamba_cache_size
     if slots is not None and changes.state_slots(resolved.replica, sequences) > slots:
-        held = (used.most_num_seqs or 0) * resolved.layout.dp
+        held = (used.most_num_seqs or 0) * resolved.replica.layout.dp
         return said("states too few", several=several, slots=slots, held=held, **wanted)
     if used.fits and used.max_concurrency < sequences:
         return said("cache too small", used, **wanted)

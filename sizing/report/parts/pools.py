@@ -112,8 +112,8 @@ class SimulatedPools(NamedTuple):
 
 def unserved(outcome: Outcome) -> str | None:
     """The reason why no pair serves the demand within limits and budget; None if a pair does."""
-    best = outcome.confirmed
-    if best is None:
+    best = outcome.best
+    if best is None or not outcome.simulation.passed:
         return why_not(outcome)
     if not outcome.within_budget:
         return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {outcome.question.rules.gpu_budget or 0:,}"
@@ -122,7 +122,7 @@ def unserved(outcome: Outcome) -> str | None:
 
 def why_not(outcome: Outcome) -> str:
     """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or the transfer."""
-    if outcome.tries:
+    if outcome.simulation.tries:
         return _unconfirmed(outcome)
     pairing, e2e = outcome.pairing, outcome.question.target.limits.e2e
     assert pairing is not None
@@ -187,7 +187,7 @@ def _unconfirmed(outcome: Outcome) -> str:
     from sizing.answers.sizes import lacking
 
     pair, question = outcome.best, outcome.question
-    tried = f"no size was confirmed by simulation ({outcome.tries} tried)"
+    tried = f"no size was confirmed by simulation ({outcome.simulation.tries} tried)"
     assert pair is not None and pair.run is not None
     missed = []
     for name, limit in question.target.limits.stated.items():
@@ -225,7 +225,7 @@ def simulated(resolved: Resolved, replicas: int, run: Run) -> SimulatedPool:
     return filled(
         SimulatedPool,
         run,
-        **_pool_shape(resolved.gpu_type, replicas, resolved.layout)._asdict(),
+        **_pool_shape(resolved.replica.gpu_type, replicas, resolved.replica.layout)._asdict(),
         gpu_utilisation=min(1.0, run.busy),
         kv_utilisation_mean=run.cache_mean,
         kv_utilisation_max=run.cache_max,

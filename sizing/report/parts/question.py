@@ -105,6 +105,11 @@ class Inputs(NamedTuple):
     prefixes_kept: float | None
 
     @property
+    def single_result(self) -> bool:
+        """Whether a request has one result, and so one latency."""
+        return self.osl <= 1
+
+    @property
     def backend(self) -> str | None:
         """How tokens reach their experts; None where nothing is sent."""
         return self.serving.get("all2all_backend_in_force")
@@ -352,8 +357,8 @@ def inputs_of_layout(resolved: Resolved) -> LayoutInputs:
         _in_force(resolved.question, resolved.replica),
         of_service(resolved.question.service),
         of_replica(resolved.replica),
-        gpu=resolved.gpu_type.gpu.name,
-        layout=str(resolved.layout),
+        gpu=resolved.replica.gpu_type.gpu.name,
+        layout=str(resolved.replica.layout),
         conversation=conversation(resolved.question, placed=True),
         prefixes_kept=_kept(resolved.replica),
     )

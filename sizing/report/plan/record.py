@@ -181,7 +181,7 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         assumptions=tuple(_assumptions(plan, fleet)),
         gpus_sure=None if plan.sure_fleet is None else plan.sure_fleet.gpus,
         nodes_sure=None if plan.sure_fleet is None else plan.sure_fleet.nodes,
-        confidence=None if first.outcome.odds is None else first.outcome.odds.confidence,
+        confidence=None if (odds := first.outcome.by_runs.odds) is None else odds.confidence,
         utilisation_peak=None if is_fleet else _peak_share(first, tenant),
     )
 
@@ -218,7 +218,7 @@ def _problems(plan: Plan) -> Iterator[str]:
         yield plan.unreachable
     elif plan.fleet is None:
         several = len(plan.answers) > 1
-        yield from (_problem(each, several=several) for each in plan.answers if each.outcome.confirmed is None)
+        yield from (_problem(each, several=several) for each in plan.answers if each.confirmed is None)
     elif plan.gpus_over_budget:
         gpus, over = plan.fleet.gpus, plan.gpus_over_budget
         yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
@@ -294,7 +294,8 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
         return None
     user = habits(question)
     rate = need.demand if question.origin.demanded is not None else need.per_replica * need.base
-    return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
+    stated_users = stated is None or stated.daily_active_users is not None
+    return filled(Users, user, daily_active_users=user.users_of(rate), stated=stated_users)
 
 
 def _move(move: Moved, now: Provision) -> Move:
