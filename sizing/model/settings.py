@@ -194,8 +194,11 @@ class Service(Frozen):
 
     @property
     def single_result(self) -> bool:
-        """Whether a request has one result, and so one latency: a token, or what a model without decoding gives."""
-        return self.osl == 1
+        """Whether a request has one result, and so one latency: a token, or what a model without decoding gives.
+
+        A prefill pool's part of a request has one token too, and the request has more.
+        """
+        return self.osl == 1 and self.phase == "whole"
 
     @property
     def output_tokens(self) -> int:

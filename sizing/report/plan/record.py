@@ -162,6 +162,7 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         plan,
         fleet,
         inputs=stated,
+        usd_per_month=plan.usd_per_month,
         mean_requests_per_s=total(_mean_per_s(each) for each in fleet.tenants),
         installed_gpus=sum(pool.installed_gpus for pool in pools),
         utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
