@@ -14,7 +14,7 @@ from sizing.answers.sure_size import Searched, Steps, sure_answers
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.specs.bands import USUAL, ConfidentSize, of_runs
+from sizing.specs.bands import USUAL, ConfidentSize
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.frozen import Frozen
 from sizing.specs.workload import Limits
@@ -43,11 +43,6 @@ class SizeCheck(Frozen):
     verified: bool | None = None
     binding: str | None = None
     stable: float | None = None
-
-    @property
-    def runs(self) -> str:
-        """The runs that its chance is a share of, in words."""
-        return of_runs(self.odds is not None and self.odds.own, any_gpu=self.odds is not None and self.odds.any_gpu)
 
 
 def check_size(

@@ -13,6 +13,7 @@ from sizing.launch.deployment import COMMAND
 from sizing.launch.findings import Checked
 from sizing.launch.terms import layout_of
 from sizing.report.parts import screen
+from sizing.specs.bands import of_runs
 from sizing.specs.workload import LATENCIES
 
 SCHEMA = "llmsize.check/1"
@@ -123,7 +124,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         needed_gpus=None if held is None or held.needed is None else checked.gpus_of(held.needed),
         gpus_sure=None if held is None or held.sure_answer is None else checked.gpus_of(held.sure_answer),
         chance=None if sure is None else sure.chance,
-        chance_of=None if held is None or sure is None or sure.chance is None else held.runs,
+        chance_of=None if sure is None or sure.chance is None else of_runs(sure.own, any_gpu=sure.any_gpu),
         why_no_chance=None if sure is None or sure.chance is not None else sure.why_not,
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),

@@ -52,7 +52,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ConfidentSize, ErrorBand
+from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
 
 if TYPE_CHECKING:  # loaded only for separate pools or a trace
     from sizing.answers.replay import BusiestMinute
@@ -377,7 +377,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     limited, (best,) = is_limited(record.inputs.limits), _as_alternative(record)
     ranges = limited_latencies(best.limited, record.bands, RANGED)
-    alike = screen.similar(found.own, any_gpu=found.any_gpu)
+    alike = of_runs(found.own, any_gpu=found.any_gpu, short=True)
     if not is_demanded(record.inputs.demand):
         known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
         yield from screen.served(known_of, limited, None if c is None else c.requests_per_s_without)

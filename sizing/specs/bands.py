@@ -87,10 +87,15 @@ def of_own(runs: OwnRuns) -> tuple[Band, ...]:
     return tuple(Band(metric=one.metric, low=one.low, high=one.high, n=one.n, groups=1) for one in runs.bands)
 
 
-def of_runs(own: bool, *, any_gpu: bool = False) -> str:
-    """Name the runs that a share refers to: published runs, of `any_gpu` generation, or runs with errors like `own` runs."""
+def of_runs(own: bool, *, any_gpu: bool = False, short: bool = False) -> str:
+    """Name the runs that a share refers to: published runs, of `any_gpu` generation, or runs with errors like `own` runs.
+
+    In `short`, runs of any GPU generation are not called similar.
+    """
     if own:
         return "runs as far off as your own"
+    if short:
+        return "benchmark runs on any GPU" if any_gpu else "similar benchmark runs"
     return f"published runs like this{' on any GPU generation' * any_gpu}"
 
 

@@ -7,7 +7,7 @@ from screens import Capture, printed
 
 from sizing.cli.main import run
 from sizing.report.parts.evidence import Evidence, LimitedLatency, SurerType, doubts
-from sizing.report.parts.screen import LIMITS_HOLD, counted_runs, sure
+from sizing.report.parts.screen import LIMITS_HOLD, sure
 from sizing.specs.bands import ConfidentSize, ErrorBand
 
 LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -87,8 +87,9 @@ def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(st
 
 
 def test_a_sure_share_counts_its_runs() -> None:
-    assert counted_runs(3, False, any_gpu=True) == "published runs like this on any GPU generation (3 groups)"
-    assert counted_runs(1, True, any_gpu=False) == "runs as far off as your own (1 run)"
+    several, own = ConfidentSize(None, 0.9, 3, 0.6, any_gpu=True), ConfidentSize(None, 0.9, 1, 0.6, own=True)
+    assert "published runs like this on any GPU generation (3 groups); no count" in sure(4, several, LIMITS_HOLD).text
+    assert "runs as far off as your own (1 run); no count" in sure(4, own, LIMITS_HOLD).text
 
 
 def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:

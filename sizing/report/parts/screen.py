@@ -188,10 +188,10 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: 
         return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
     share, count = percent(found.confidence), plural(gpus, "GPU")
     if found.gpus is None:
-        runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
-        odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
+        runs, groups = of_runs(found.own, any_gpu=found.any_gpu), plural(found.groups, "run" if found.own else "group")
+        odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs} ({groups})"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{f'; {first}' if first else ''}{more}")
-    alike = similar(found.own, any_gpu=found.any_gpu)
+    alike = of_runs(found.own, any_gpu=found.any_gpu, short=True)
     if found.gpus <= gpus:
         if not shape and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
@@ -227,20 +227,7 @@ def served(odds: ConfidentSize, limited: bool, without: float | None) -> Iterato
     elif odds.chance < odds.confidence:
         more = f"; no rate in {share}" if rate is None else f", {number(rate)} requests/s{people} in {share} or more"
     keeps = "The limits hold at this rate" if limited else "This rate is kept"
-    yield Line(f"{keeps} in {percent(odds.chance)} of {similar(odds.own, any_gpu=odds.any_gpu)}{more}")
-
-
-def similar(own: bool, *, any_gpu: bool) -> str:
-    """Name in short the runs that a share refers to. Runs of `any_gpu` generation are not called similar."""
-    if own:
-        return of_runs(own)
-    return "benchmark runs on any GPU" if any_gpu else "similar benchmark runs"
-
-
-def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
-    """Name the runs that a share refers to, and write how many groups, or how many of the user's own runs, they are."""
-    count = f" ({plural(groups, 'run' if own else 'group')})" if groups else ""  # not counted without a demand
-    return f"{of_runs(own, any_gpu=any_gpu)}{count}"
+    yield Line(f"{keeps} in {percent(odds.chance)} of {of_runs(odds.own, any_gpu=odds.any_gpu, short=True)}{more}")
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:
