@@ -96,7 +96,7 @@ def ask(
         {"model": model.name, "tokens": {"isl": isl, "osl": osl}, "demand": stated, **fields}
     )
     service = question.service_of(workload, model, (spec, version))
-    return question.resolve(workload, service, gpu_budget=gpu_budget)
+    return question.question_of_workload(workload, service, gpu_budget=gpu_budget)
 
 
 def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuType:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sizing.launch.deployment import Existing, existing
-from sizing.launch.identity import Filled
+from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
 ARGS = "--tensor-parallel-size 4 --max-model-len 16384 --gpu-memory-utilization 0.9 --kv-cache-dtype fp8 --port 8080"
@@ -161,12 +161,12 @@ def written(tmp_path: Path, text: str, name: str = "deploy.yaml") -> str:
     return str(path)
 
 
-def only(found: list[Existing]) -> Existing:
+def only(found: list[ExistingDeployment]) -> ExistingDeployment:
     (one,) = found
     return one
 
 
-def faults(path: str, filled: Filled) -> list[str]:
+def faults(path: str, filled: UserFacts) -> list[str]:
     with pytest.raises(InputError) as caught:
         existing(path, filled)
     return [str(fault) for fault in caught.value.faults]

@@ -22,7 +22,7 @@ from sizing.calibration.docs import accuracy_page, short_table
 from sizing.catalog.fleets import find_fleet
 from sizing.catalog.servers import load_server
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.question.names import workload_at
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -100,7 +100,7 @@ def test_files_are_read(path: Path, text: str, folder: Path, capsys: pytest.Capt
     elif "fleet" in keys:
         assert find_fleet(str(file)) is not None
     elif "deployments" in keys:
-        assert existing(str(file), Filled())
+        assert existing(str(file), UserFacts())
     elif "price_usd" in keys:
         assert load_server(str(file)).spec.price_usd
     else:

@@ -20,7 +20,6 @@ from sizing.answers.answer import (
     Suggestion,
     layout_key,
     preference,
-    spent,
 )
 from sizing.answers.search import outcome_over, sized_anew, timed, with_count
 from sizing.catalog import shelf
@@ -56,7 +55,7 @@ def nearly_idle(best: Answer, question: Question, answered: Callable[[Question],
     looser = limits.at(name, limits.stated[name].seconds * ADVICE.most_relaxed)
     found = None if question.target.amount is None else answered(question.with_(limits=looser))
     objective = question.rules.objective
-    less = found is not None and spent(found, objective) < spent(best, objective)
+    less = found is not None and objective_value(found, objective) < objective_value(best, objective)
     return NearlyIdle(share, ADVICE.most_relaxed, found if less else None)
 
 
@@ -126,7 +125,7 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
     times = threshold(1.0, below, outcome_over)  # finding as much in the cache as the answer does
     if times == ADVICE.most_relaxed or not fewer_at(limit.seconds * times, loads):
         times = threshold(times if times < ADVICE.most_relaxed else 1.0, loads, sized_anew)
-    seconds = legible(limit.seconds * times)
+    seconds = rounded_up_readably(limit.seconds * times)
     size = confirmed_at(loads, seconds, at(loosest_s))
     if size is None:
         return None
@@ -136,18 +135,18 @@ def relaxation(outcome: Outcome, *, simulated: bool) -> Relaxation | None:
     measured_s = size.latency_s(name)[limit.statistic]
     if name != "ttft" and limit.statistic == "mean":
         sure: float = getattr(ADVICE.sure, name)
-        return Relaxation(name, max(seconds, legible(measured_s * sure)), size.gpus, gpu)
-    seconds, more = max(seconds, legible(measured_s)), ADVICE.legible_share
+        return Relaxation(name, max(seconds, rounded_up_readably(measured_s * sure)), size.gpus, gpu)
+    seconds, more = max(seconds, rounded_up_readably(measured_s)), ADVICE.legible_share
     while seconds < loosest_s:
         again = confirmed_at((size.pool.timed,), seconds, at(seconds))
         if again is not None:
             return Relaxation(name, seconds, again.gpus, gpu)
         # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
-        seconds, more = legible(seconds * (1 + more)), 2 * more
+        seconds, more = rounded_up_readably(seconds * (1 + more)), 2 * more
     return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
-def beyond(outcome: Outcome) -> NextLimit | None:
+def next_limit(outcome: Outcome) -> NextLimit | None:
     """What binds the answer's layout next, where its limit is as long as any that is tried; None where no latency binds."""
     best, question = outcome.best, outcome.question
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
@@ -197,7 +196,7 @@ def _loads_below(outcome: Outcome, loosest: Question) -> tuple[Timed, ...]:
     return (*found, *(load for load in timed(again, Timing()) if isinstance(load, Timed)))
 
 
-def legible(value: float) -> float:
+def rounded_up_readably(value: float) -> float:
     """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
     most = value * ADVICE.legible_share
     power = math.floor(math.log10(most))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the simulator is loaded only where needed
 
 PRICE_DIGITS = 6  # prices are rounded to this, so that the order of summation does not matter
 Order = Callable[["Answer", Question], "Rank"]
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # a map in order, possibly in other processes
+Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # a map in order, possibly in other processes
 Progress = Callable[[int, int], None]  # called with the number of steps done and the total
 
 
@@ -331,7 +331,7 @@ class Hints(NamedTuple):
     """The changes to a question that `estimate` found."""
 
     relaxation: Relaxation | None = None  # a looser limit that saves GPUs
-    beyond: NextLimit | None = None  # what limits the answer next, where no looser limit saves GPUs
+    next_limit: NextLimit | None = None  # what limits the answer next, where no looser limit saves GPUs
     idle: NearlyIdle | None = None
     usual: OtherAnswer | None = None  # at usual limits, where none is set
     in_fp8: OtherAnswer | None = None  # with fewer GPUs
@@ -414,7 +414,7 @@ def cost(answer: Answer) -> float:
     return math.inf if usd is None else round(usd, PRICE_DIGITS)
 
 
-def spent(answer: Answer, objective: Aim) -> float:
+def objective_value(answer: Answer, objective: Aim) -> float:
     """The quantity that the objective minimises: GPUs, $ per hour, $ per hour and request/s, or watts."""
     if objective == "gpus":
         return float(answer.gpus)
@@ -425,7 +425,7 @@ def spent(answer: Answer, objective: Aim) -> float:
 
 def objective_key(answer: Answer, objective: Aim) -> tuple[float, ...]:
     """Sort key: the objective, then GPUs, cost and latency to break ties."""
-    return (spent(answer, objective), answer.gpus, cost(answer), answer.latency_s("e2e")["mean"])
+    return (objective_value(answer, objective), answer.gpus, cost(answer), answer.latency_s("e2e")["mean"])
 
 
 def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
@@ -470,7 +470,7 @@ def preference(answer: Answer, question: Question) -> Rank:
     objective = question.rules.objective
     replicas = sum(pool.count for pool in answer.pools)
     stages, experts = (0, 0) if answer.separate else (answer.pool.replica.layout.pp, answer.pool.replica.layout.ep)
-    size = (*throughput_first(answer, question), spent(answer, objective), answer.gpus, cost(answer))
+    size = (*throughput_first(answer, question), objective_value(answer, objective), answer.gpus, cost(answer))
     return Rank(size, (-replicas, stages, answer.closed_s("e2e")["mean"], experts))
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Each, Outcome, Progress, unwatched
+from sizing.answers.answer import Mapper, Outcome, Progress, unwatched
 from sizing.answers.compare import candidates_of, compare
 from sizing.answers.curve import Curve, evaluated, marked
 from sizing.answers.curve_lines import Grid, Layouts, LineByRate, by_rate, line_of
@@ -48,7 +48,7 @@ class ReportBasis(NamedTuple):
     compared: tuple[Outcome, ...]
 
 
-def brief(question: Question, *, simulated: bool = True, each: Each = map, watch: Watch = unwatched) -> ReportBasis:
+def brief(question: Question, *, simulated: bool = True, each: Mapper = map, watch: Watch = unwatched) -> ReportBasis:
     """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
     outcome = estimate(question, simulated=simulated)
     with watch("Changing inputs") as progress:
@@ -72,7 +72,7 @@ def is_closed(question: Question) -> bool:
     return target.concurrency is not None or (target.offline and target.amount is None)
 
 
-def _compared(question: Question, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
+def _compared(question: Question, simulated: bool, each: Mapper, watch: Watch) -> tuple[Outcome, ...]:
     demanded = question.target.amount is not None
     if not demanded or len(candidates_of(question)) < 2:
         return ()
@@ -97,7 +97,9 @@ def _rates(
                 progress(done, len(answers))
 
 
-def _loaded(outcome: Outcome, question: Question, simulated: bool, each: Each, watch: Watch) -> ClosedLoopCurve | None:
+def _loaded(
+    outcome: Outcome, question: Question, simulated: bool, each: Mapper, watch: Watch
+) -> ClosedLoopCurve | None:
     """The closed-loop curve of the best layout of each GPU type and precision; None without any layout."""
     asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
     lines = (line_of(answer, asked) for answer in outcome.best_of_each()[:MOST_LINES])

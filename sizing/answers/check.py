@@ -11,7 +11,7 @@ from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import VERIFY
 from sizing.answers.sure_size import Searched, Steps, sure_answers
-from sizing.answers.verify import judged, meets, shown, simulated
+from sizing.answers.verify import meets, simulated, simulated_for_display, verdict_on
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import USUAL, ConfidentSize
@@ -76,8 +76,8 @@ def _check(outcome: Outcome, replicas: int, simulated: bool) -> SizeCheck:
         short = SizeCheck(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
         return _overloaded(short, pool, replicas, simulated)
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of),))
-    verdict = judged(size, of) if simulated else None
-    holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
+    verdict = verdict_on(size, of) if simulated else None
+    holds, sized = (True, size) if verdict is None else (verdict.kept, simulated_for_display(verdict, of))
     needed = sized if holds else answer(of, simulated=simulated, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
     return SizeCheck(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)

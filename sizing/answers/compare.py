@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from sizing.answers.advice import ADVICE
-from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
+from sizing.answers.answer import Answer, Mapper, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
 from sizing.answers.sure_size import surer_outcome
@@ -23,7 +23,7 @@ def compare(
     *,
     sort: Aim | None = None,
     simulated: bool = True,
-    each: Each = map,
+    each: Mapper = map,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """The outcome of every candidate with its best answer, best first; the ten best by `sort` are simulated where `simulated`.
@@ -137,12 +137,12 @@ def _closed(question: Question) -> Outcome:
     return outcome if outcome.answer is None else replace(outcome, answers=outcome.answers[:1])
 
 
-def _find_sure(candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], each: Each) -> None:
+def _find_sure(candidates: Sequence[Question], outcomes: list[Outcome], best: Sequence[int], each: Mapper) -> None:
     """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
     simulated = [
         number for number, outcome in enumerate(outcomes) if outcome.simulation.tries and outcome.answer is not None
     ]
-    ways: tuple[tuple[Each, bool], ...] = ((each, True), (map, False))
+    ways: tuple[tuple[Mapper, bool], ...] = ((each, True), (map, False))
     for way, by_simulation in ways:
         numbers = [number for number in simulated if (number in best) == by_simulation]
         work = partial(surely_answered, simulated=by_simulation)

@@ -5,7 +5,7 @@ run, the closed form gives the capacity of a replica with these errors; the load
 The margin of a run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
 
 A size is sure where it keeps the plain limits under the demand times the margin. `sure_size.sure_answers` finds the sure size of every
-command; `verify.raised` gives the load.
+command; `verify.under_reserve_load` gives the load.
 """
 
 from __future__ import annotations

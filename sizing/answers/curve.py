@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import curve_lines
-from sizing.answers.answer import Answer, Each, Outcome, Pool, Progress
+from sizing.answers.answer import Answer, Mapper, Outcome, Pool, Progress
 from sizing.answers.curve_lines import CurveLine, Grid, Pair, with_points
 from sizing.answers.curve_points import CurvePoint, LoadSample, applying, judged, sample_at, sample_of
 from sizing.answers.search import evaluate
@@ -99,7 +99,7 @@ def curve(
     *,
     measured: Sequence[CurveLine] = (),
     demanded: Question | None = None,
-    each: Each = map,
+    each: Mapper = map,
     progress: Progress | None = None,
 ) -> Curve:
     """Latency against throughput for every deployment of a grid (by default `lines.default_grid`), together with `measured` lines.
@@ -155,7 +155,7 @@ def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
 
 
 def evaluated(
-    lines: Sequence[CurveLine], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
+    lines: Sequence[CurveLine], question: Question, grid: Grid, *, each: Mapper = map, progress: Progress | None = None
 ) -> list[CurveLine]:
     """Evaluate each line that has parts under the loads of the grid."""
     drawn = [line for line in lines if line.parts]
@@ -179,7 +179,7 @@ def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> 
 
 
 def _simulated(
-    drawn: Sequence[CurveLine], question: Question, grid: Grid, each: Each, progress: Progress | None
+    drawn: Sequence[CurveLine], question: Question, grid: Grid, each: Mapper, progress: Progress | None
 ) -> Iterator[list[LoadSample]]:
     rows = [_jobs(line, question, grid) for line in drawn]
     jobs = [job for row in rows for job in row]

@@ -47,7 +47,7 @@ def deployment(question: Question, pool: PoolSpace | None = None) -> Resolved:
     serving = question.service.serving if pool is None else pool.serving(question.service.serving)
     gpu_types = question.space.gpu_types if pool is None else pool.gpu_types
     precision = question.space.precisions[0]
-    return resolve(question, gpu_types[0], layout_of(serving), precision, notes=question.origin.notes)
+    return one_layout(question, gpu_types[0], layout_of(serving), precision, notes=question.origin.notes)
 
 
 def running(question: Question, pool: PoolSpace | None = None) -> Resolved:
@@ -79,7 +79,7 @@ class Resolved(NamedTuple):
         return Kernels.of(self.replica)
 
 
-def resolve(
+def one_layout(
     question: Question,
     gpu_type: GpuType,
     layout: Layout,
@@ -98,7 +98,7 @@ def longest(resolved: Resolved) -> int:
 
     def holds(tokens: int) -> bool:
         question = with_longest(resolved.question, tokens)
-        return resolve(
+        return one_layout(
             question, resolved.replica.gpu_type, resolved.replica.layout, resolved.replica.precision
         ).memory.fits
 

@@ -17,8 +17,8 @@ from sizing.answers.answer import (
     Outcome,
     Suggestion,
     layout_key,
+    objective_value,
     preference,
-    spent,
 )
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import search, spans_nodes
@@ -63,7 +63,7 @@ def estimate(question: Question, *, simulated: bool = True, relaxed: bool = True
         else None,
         usual=at_usual_limits(outcome, whole) if relaxed else None,
         in_fp8=in_fp8(outcome, whole) if relaxed else None,
-        beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
+        next_limit=advice.next_limit(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, simulated=simulated),
     )
     one = replace(
@@ -121,8 +121,8 @@ def with_cheaper(outcome: Outcome, question: Question) -> Outcome:
     wide = question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts="all")
     others = search(wide, known=known).answers
     closed = next((each for each in others if layout_key(each.pool.replica) == layout_key(own)), best)
-    most = min(spent(best, objective), spent(closed, objective))
-    less = [each for each in others if each is not closed and spent(each, objective) < most]
+    most = min(objective_value(best, objective), objective_value(closed, objective))
+    less = [each for each in others if each is not closed and objective_value(each, objective) < most]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
     return replace(outcome, answers=(best, *ranked))
 

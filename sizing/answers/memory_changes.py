@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import get_args
 
-from sizing.answers.deployment import Resolved, resolve
+from sizing.answers.deployment import Resolved, one_layout
 from sizing.catalog import shelf
 from sizing.model import footprint
 from sizing.model.architecture import SIZES, Layout
@@ -62,7 +62,7 @@ class MemoryChange(Frozen):
         stated = {name: value for name, value in given.items() if value is not None}
         question = question.with_(serving=question.service.serving.model_copy(update=stated))
         precision = self.precision or resolved.replica.precision
-        return resolve(question, resolved.replica.gpu_type, layout, precision, notes=resolved.notes)
+        return one_layout(question, resolved.replica.gpu_type, layout, precision, notes=resolved.notes)
 
     def _sizes(self, now: Layout) -> list[str]:
         return [name for name in SIZES if self.layout is not None and getattr(self.layout, name) != getattr(now, name)]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import advice
-from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, preference, spent
+from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, objective_value, preference
 from sizing.answers.confidence import SizeAtOdds, Unknown, margins, odds_of
 from sizing.answers.search import replicas, with_count
 from sizing.answers.verify import worst_ratio
@@ -136,11 +136,11 @@ def replayed(outcome: Outcome, minute: BusiestMinute) -> Outcome:
     least = math.inf
     for answer in (*firsts, *(each for each in others if each not in firsts)):
         below = math.inf if answer in firsts else least
-        if spent(answer, objective) >= below:
+        if objective_value(answer, objective) >= below:
             continue
         each = _fewest(answer, question, traffic, below)
         sized.append(each)
-        least = least if each.kept is None else min(least, spent(each.kept, objective))
+        least = least if each.kept is None else min(least, objective_value(each.kept, objective))
     kept = sorted((each for each in sized if each.kept), key=lambda each: preference(each.kept or first, question))
     if not kept:
         return _replaced(outcome, (sized[0].refuted or first,), None, passed=False)
@@ -163,7 +163,7 @@ def _fewest(answer: Answer, question: Question, traffic: Traffic, below: float) 
         return worst_ratio(run, question.target.limits, steady=False)
 
     def is_less(count: int) -> bool:
-        return spent(Answer((replace(answer.pool, count=count),)), objective) < below
+        return objective_value(Answer((replace(answer.pool, count=count),)), objective) < below
 
     low, high, count = start - 1, None, start
     while high is None and len(tried) < MOST_REPLAYS:
@@ -221,7 +221,7 @@ def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
     if len(missed) != 1 or min(missed.values()) > advice.ADVICE.most_relaxed:
         return None
     ((name, ratio),) = missed.items()
-    seconds = advice.legible(question.target.limits.stated[name].seconds * ratio)
+    seconds = advice.rounded_up_readably(question.target.limits.stated[name].seconds * ratio)
     return Relaxation(name, seconds, fewest.refuted.gpus, fewest.refuted.pool.replica.gpu_type.name)
 
 
@@ -246,7 +246,7 @@ def _replaced(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxat
         answers=answers,
         simulation=outcome.simulation._replace(passed=passed),
         by_runs=outcome.by_runs._replace(predicted=None, sure_answer=None, cheaper_when_sure=None),
-        hints=outcome.hints._replace(relaxation=relaxation, beyond=None, in_fp8=None),
+        hints=outcome.hints._replace(relaxation=relaxation, next_limit=None, in_fp8=None),
     )
 
 

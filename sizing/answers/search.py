@@ -33,7 +33,7 @@ from sizing.specs.workload import LATENCIES, Reach, Target, latency_name
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
 
-class Bounded(NamedTuple):
+class LayoutCapacity(NamedTuple):
     """A layout with the capacity of one replica within the limits."""
 
     timed: Timed
@@ -56,7 +56,7 @@ def timed(entries: Iterable[Replica | Refusal], timing: Timing) -> list[Timed | 
     return onward(entries, tabulate)
 
 
-def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[Bounded | Refusal]:
+def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[LayoutCapacity | Refusal]:
     """Find the capacity of one replica of each layout; reject those where even a lone request breaks a limit."""
     within = onward(entries, lambda loads: map(_alone, loads, solo_over(loads, target.limits)))
     return onward(within, lambda loads: map(partial(_at_most, target=target), loads, most_of(loads, target)))
@@ -72,14 +72,14 @@ def _alone(timed: Timed, exceeded: Exceeded | None) -> Timed | Refusal:
     return refused._replace(weights_gib=timed.replica.memory.weights_gib)
 
 
-def _at_most(timed: Timed, capacity: Capacity | None, target: Target) -> Bounded | Refusal:
+def _at_most(timed: Timed, capacity: Capacity | None, target: Target) -> LayoutCapacity | Refusal:
     if capacity is None and target.within_s is not None:
         alone_s = batch_s(timed, 1)
         detail = f"a lone request takes {duration(alone_s)}, all of them have {duration(target.within_s)}"
         return timed.replica.rejected("capacity", detail, alone_s / target.within_s - 1)
     if capacity is None:
         return timed.replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
-    return Bounded(timed, capacity)
+    return LayoutCapacity(timed, capacity)
 
 
 def evaluate(entries: Iterable[Timed | Refusal], question: Question) -> list[Pool | Refusal]:
@@ -95,14 +95,14 @@ class _Counted(NamedTuple):
     question: Question
 
 
-def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
+def sized(layouts: Sequence[tuple[LayoutCapacity, Question]]) -> list[Pool | Refusal]:
     """Size each layout for the demand of its question; layouts whose demands differ only in amount are one batch."""
     margins = margin_of([(of.timed, asked) for of, asked in layouts])
     counted = [_counted(*each, margin) for each, margin in zip(layouts, margins, strict=True)]
     return onward(counted, lambda some: by_kind(some, lambda of: of.question.target.unsized, _pools))
 
 
-def _counted(bounded: Bounded, question: Question, margin: float | Unknown) -> _Counted | Refusal:
+def _counted(bounded: LayoutCapacity, question: Question, margin: float | Unknown) -> _Counted | Refusal:
     replica = bounded.timed.replica
     if isinstance(margin, Unknown):
         return replica.rejected("confidence", margin.why)
@@ -344,7 +344,7 @@ def _candidates(question: Question, known: Collection[LayoutKey]) -> Iterator[Re
             yield from (each for each in found if layout_key(each) not in known) if known else found
 
 
-def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> list[list[Bounded | Refusal]]:
+def capacities_of(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> list[list[LayoutCapacity | Refusal]]:
     """Find the capacity of one replica of each layout within the limits, whatever the amount of the demand.
 
     `layouts` has the layouts of each of several questions.
@@ -352,7 +352,7 @@ def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> lis
     return together(layouts, lambda every: _bounded(every, target))
 
 
-def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> list[Outcome]:
+def sized_outcomes(asked: Sequence[tuple[Sequence[LayoutCapacity | Refusal], Question]]) -> list[Outcome]:
     """Size every layout for the demand of its question: answers best first, rejected layouts with their reasons."""
     entries = [
         [entry if isinstance(entry, Refusal) else (entry, question) for entry in layouts] for layouts, question in asked
@@ -361,10 +361,10 @@ def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> lis
     return [outcome_of(each, question) for each, (_, question) in zip(results, asked, strict=True)]
 
 
-def recounted(asked: Sequence[tuple[Sequence[Answer], Question]]) -> list[Outcome]:
+def sized_again(asked: Sequence[tuple[Sequence[Answer], Question]]) -> list[Outcome]:
     """The layouts of answers by the closed form, counted anew for the demand and the confidence of a question."""
-    return chosen(
-        [([Bounded(of.pool.timed, of.pool.capacity) for of in answers], question) for answers, question in asked]
+    return sized_outcomes(
+        [([LayoutCapacity(of.pool.timed, of.pool.capacity) for of in answers], question) for answers, question in asked]
     )
 
 

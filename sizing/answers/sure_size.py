@@ -19,12 +19,12 @@ from sizing.answers.answer import (
     Outcome,
     is_alike,
     layout_key,
+    objective_value,
     preference,
     preferring,
-    spent,
 )
 from sizing.answers.confidence import Margins, SizeAtOdds, Unknown, evenly, margin_of, margins, odds_of, odds_of_rate
-from sizing.answers.search import recounted, replicas, resized, search
+from sizing.answers.search import replicas, resized, search, sized_again
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL
@@ -198,10 +198,10 @@ def sure_answers(confirmed: Sequence[Searched], steps: Steps, share: float = USU
 def _sure_sizes(confirmed: Sequence[Searched], steps: Steps, share: float) -> list[Answer | None]:
     asked = [_surely_asked(of.outcome, share) for of in confirmed]
     layouts = [_layouts(of) for of in confirmed]
-    firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
+    firsts = sized_again([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
     below = [(_cheaper(own[1:], first.best, of), of) for own, first, of in zip(layouts, firsts, asked, strict=True)]
     sizes = []
-    for of, own, first, rest in zip(confirmed, layouts, firsts, recounted(below), strict=True):
+    for of, own, first, rest in zip(confirmed, layouts, firsts, sized_again(below), strict=True):
         sure = _sure_of(of.best, own, first, rest, steps)
         sizes.append(of.best if sure is not None and sure.gpus < of.best.gpus else sure)
     return sizes
@@ -221,7 +221,7 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outc
     sure = steps.simulate(found, order, shows=False).answer if found.best is not None else None
     if sure is not None and (first.best is None or sure.gpus <= first.best.gpus):
         return sure
-    (found,) = recounted([(layouts, question)])
+    (found,) = sized_again([(layouts, question)])
     if sure is not None:
         others, bound = [each for each in found.answers if not is_alike(each, sure)], order(sure, question)
         if not any(order(each, question) < bound for each in others):
@@ -266,8 +266,8 @@ def _type_of(answer: Answer) -> str:
 def _cheaper(answers: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
     """The answers that take less than a sure size: their own sure sizes are no smaller."""
     objective = question.rules.objective
-    most = math.inf if first is None else spent(first, objective)
-    return [each for each in answers if spent(each, objective) < most]
+    most = math.inf if first is None else objective_value(first, objective)
+    return [each for each in answers if objective_value(each, objective) < most]
 
 
 # --- other answers ------------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]]) -> list[Con
         for ok, (of, others) in zip(able, asked, strict=True)
     ]
     questions = [_surely_asked(of) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
-    sized = recounted(list(zip(below, questions, strict=True)))
+    sized = sized_again(list(zip(below, questions, strict=True)))
     return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
 
 
@@ -301,9 +301,9 @@ def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> Co
 
 def _cheapest_of(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective: Aim) -> ConfidentAnswer | None:
     """The cheapest sure size of those `answers`, if it spends less than the outcome's own."""
-    most = math.inf if outcome.by_runs.sure_answer is None else spent(outcome.by_runs.sure_answer, objective)
-    best = min(answers, key=lambda each: spent(each.sure_answer, objective), default=None)
-    return best if best is not None and spent(best.sure_answer, objective) < most else None
+    most = math.inf if outcome.by_runs.sure_answer is None else objective_value(outcome.by_runs.sure_answer, objective)
+    best = min(answers, key=lambda each: objective_value(each.sure_answer, objective), default=None)
+    return best if best is not None and objective_value(best.sure_answer, objective) < most else None
 
 
 def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer
-from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
+from sizing.answers.search import LayoutCapacity, capacities_of, search, sized_outcomes, tabulated, widened
 from sizing.answers.sure_size import Steps, with_odds
 from sizing.question.question import Question
 from sizing.replica.batches import by_kind
@@ -47,7 +47,7 @@ class _Layouts:
     """The timed layouts of one model, engine and length on some GPU types, and their capacity under each set of limits."""
 
     timed: list[Timed | Refusal]
-    bounded: dict[Target, list[Bounded | Refusal]] = field(default_factory=dict)
+    bounded: dict[Target, list[LayoutCapacity | Refusal]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Searches:
         asked = [question.target.unsized for question in questions]
         layouts = list(zip(self._tabulated(questions), asked, strict=True))
         able = by_kind(layouts, lambda of: of[1], lambda some: _within([of for of, _ in some], some[0][1]))
-        return chosen(list(zip(able, questions, strict=True)))
+        return sized_outcomes(list(zip(able, questions, strict=True)))
 
     def _tabulated(self, questions: Sequence[Question]) -> list[_Layouts]:
         """The timed layouts of each question; those of new lengths are tabulated in one batch."""
@@ -87,10 +87,10 @@ class Searches:
         return [found[key] for key in keys]
 
 
-def _within(layouts: Sequence[_Layouts], target: Target) -> list[list[Bounded | Refusal]]:
+def _within(layouts: Sequence[_Layouts], target: Target) -> list[list[LayoutCapacity | Refusal]]:
     """The capacities of layouts under a target; those that are not known yet are found in one batch."""
     new = {id(of): of for of in layouts if target not in of.bounded}.values()
-    for of, found in zip(new, bounded([of.timed for of in new], target), strict=True):
+    for of, found in zip(new, capacities_of([of.timed for of in new], target), strict=True):
         if len(of.bounded) >= MOST_KEPT:
             of.bounded.clear()
         of.bounded[target] = found

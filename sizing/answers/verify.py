@@ -3,7 +3,7 @@
 Of equal replicas that serve whole requests, one is simulated with its share of the demand: a random router turns Poisson
 arrivals into Poisson arrivals at each replica. The replicas of separate pools are simulated together; of large pools, a part
 in nearly the same ratio. The steady state is measured, without the start and the end of the run. Headroom and the margin of a
-confidence raise the load of the simulation, and the limits stay as they are (`raised`).
+confidence raise the load of the simulation, and the limits stay as they are (`under_reserve_load`).
 
 Where a short run ends near a limit, or its TTFT is not known to a tenth, a longer run decides. Where chance may still decide,
 runs with other arrivals are added until the result is significant, or there are enough requests; what chance still leaves open
@@ -77,7 +77,7 @@ def verify(
     chosen, found = _found(outcome, left, nearest, order)
     if chosen is None:
         return outcome
-    first = shown(chosen, question, seed=seed) if shows or not chosen.kept else chosen.corrected
+    first = simulated_for_display(chosen, question, seed=seed) if shows or not chosen.kept else chosen.corrected
     found = replace(found, answers=(first, *found.answers), simulation=SimulatedSizes(done, chosen.kept))
     return found if first.separate else with_extras_found(found)
 
@@ -97,7 +97,7 @@ class _Turn:
         return cls(sizes, order(sizes.first, sizes.question), shape)
 
 
-def raised(size: Answer, question: Question) -> tuple[Answer, Question]:
+def under_reserve_load(size: Answer, question: Question) -> tuple[Answer, Question]:
     """A size under the load by which it is judged, and the question with that demand.
 
     This is the demand times headroom and margin: a size is sure where it keeps the plain limits under it. Without a demand, the
@@ -120,9 +120,9 @@ def raised(size: Answer, question: Question) -> tuple[Answer, Question]:
     return Answer((at_load(size.pool, size.pool.count, asked),)), asked
 
 
-def judged(size: Answer, question: Question, *, seed: int = 0) -> SizeVerdict:
+def verdict_on(size: Answer, question: Question, *, seed: int = 0) -> SizeVerdict:
     """The verdict of a simulation on a size that is long enough to decide."""
-    load, asked = raised(size, question)
+    load, asked = under_reserve_load(size, question)
     return _verdict(size, simulated(load, asked, seed=seed), question, seed)
 
 
@@ -131,7 +131,7 @@ def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int)
 
     Separate pools get a long simulation at once, because their sizes are tried only once.
     """
-    (load, asked), limits = raised(size, question), question.target.limits
+    (load, asked), limits = under_reserve_load(size, question), question.target.limits
     thorough = size.separate or so_far is not None
     measured = simulated(so_far or load, asked, seed=seed, most=VERIFY.longest if thorough else VERIFY.longer)
     assert measured.run is not None
@@ -146,7 +146,7 @@ def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int)
     return SizeVerdict(kept, worst_ratio(measured.run, limits) if served else math.inf, decided, measured, answer)
 
 
-def shown(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
+def simulated_for_display(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
     """The size of a verdict with its simulation under the demand itself; of a size that fails, under the load that it fails.
 
     A size that was confirmed under a heavier load may miss a limit by chance; it is then shown under the heavier load.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.answers.advice import ADVICE
-from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
+from sizing.answers.answer import Answer, Outcome, Progress, cost, objective_value, throughput_first
 from sizing.answers.estimate import answer, by_prediction
 from sizing.answers.sure_size import simulated_outcome
 from sizing.catalog import shelf
@@ -147,21 +147,21 @@ Options = Mapping[str, Any]
 Solve = Callable[[Options], Outcome]
 
 
-class Varied(Frozen):
+class VariedAssumption(Frozen):
     """A trial with another value of its assumption, and the answer; None without one."""
 
     value: float
     best: Answer | None
 
 
-class Tried(Frozen):
+class TrialResult(Frozen):
     """A trial alone: its outcome, or the faults that prevent it, and its sensitivity to its assumption."""
 
     name: str
     trial: OptimisationTrial
     outcome: Outcome | None
     faults: tuple[Fault, ...] = ()
-    sensitivity: tuple[Varied, ...] = ()
+    sensitivity: tuple[VariedAssumption, ...] = ()
 
     @property
     def best(self) -> Answer | None:
@@ -177,7 +177,7 @@ class Tried(Frozen):
 class Combination(Frozen):
     """The best combination: its trials in the order of adding, their options, and the outcome."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[TrialResult, ...]
     options: Options
     outcome: Outcome
 
@@ -203,7 +203,7 @@ class Trials(NamedTuple):
 
     closed_form: Outcome
     base: Outcome
-    tried: tuple[Tried, ...]
+    tried: tuple[TrialResult, ...]
     best: Combination
     after: Outcome
     even: Answer | None = None
@@ -264,7 +264,7 @@ def order(answer: Answer | None, question: Question) -> Place:
     """The place of an answer; without one, the last."""
     if answer is None:
         return Place(math.inf, math.inf, 0.0)
-    first, *_ = (*throughput_first(answer, question), spent(answer, question.rules.objective))
+    first, *_ = (*throughput_first(answer, question), objective_value(answer, question.rules.objective))
     return Place(first, cost(answer), -answer.most_per_gpu)
 
 
@@ -286,30 +286,30 @@ def applicable(trial: OptimisationTrial, question: Question, weight_bits: float,
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
 
-def alone(name: str, trial: OptimisationTrial, solve: Solve) -> Tried:
+def alone(name: str, trial: OptimisationTrial, solve: Solve) -> TrialResult:
     """The effect of `trial` by itself, and with a lower and a higher step of its assumption."""
     try:
         outcome = solve(trial.values())
     except InputError as error:
-        return Tried(name, trial, None, tuple(error.faults))
-    return Tried(name, trial, outcome, (), tuple(_sensitivity(trial, solve)) if outcome.best is not None else ())
+        return TrialResult(name, trial, None, tuple(error.faults))
+    return TrialResult(name, trial, outcome, (), tuple(_sensitivity(trial, solve)) if outcome.best is not None else ())
 
 
-def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[Varied]:
+def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[VariedAssumption]:
     assumed = trial.assumed
     if assumed is None:
         return
     for value in (assumed.value - assumed.step, assumed.value + assumed.step):
         held = min(max(value, 0.0), 1.0)
-        yield Varied(held, solve(trial.values(held)).best)
+        yield VariedAssumption(held, solve(trial.values(held)).best)
 
 
-def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
+def ranked(tried: Iterable[TrialResult], question: Question) -> tuple[TrialResult, ...]:
     """Trials with the best first. Trials without an answer come last, in their original order."""
     return tuple(sorted(tried, key=lambda entry: order(entry.best, question)))
 
 
-def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
+def combined(base: Outcome, tried: Iterable[TrialResult], question: Question, solve: Solve) -> Combination:
     """Combine trials that help alone: add the one that helps most, until none helps any more; at most one of each group.
 
     Where there is no answer with any single trial, the first of each group are tried together. The result depends on the order
@@ -329,9 +329,9 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
     return _smallest(found, base, question, solve)
 
 
-def _all_at_once(combination: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
+def _all_at_once(combination: Combination, tried: Iterable[TrialResult], solve: Solve) -> Combination:
     """The first trial of each group together, where that is feasible."""
-    firsts: dict[str, Tried] = {}
+    firsts: dict[str, TrialResult] = {}
     for entry in tried:
         firsts.setdefault(entry.trial.group, entry)
     together = combination
@@ -356,7 +356,7 @@ def _smallest(combination: Combination, base: Outcome, question: Question, solve
     return combination
 
 
-def _of(tried: tuple[Tried, ...], solve: Solve) -> Combination | None:
+def _of(tried: tuple[TrialResult, ...], solve: Solve) -> Combination | None:
     """The combination of trials; None where they cannot be combined."""
     options = {name: value for entry in tried for name, value in entry.trial.values().items()}
     if len(tried) == 1 and tried[0].outcome is not None:  # solved alone already

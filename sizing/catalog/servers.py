@@ -84,7 +84,7 @@ def ready_for(gpu_id: str) -> OwnFile | None:
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
 
-def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
+def complete_server(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     """Fill in the missing fields of a server with GPUs of a type: from the ready server of that type, then from the defaults.
 
     Price and power depend on the number of GPUs, so they are not taken from a ready server of another size. Raises InputError for

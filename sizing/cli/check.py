@@ -23,7 +23,7 @@ from sizing.question.options import (
 
 if TYPE_CHECKING:
     from sizing.launch.findings import Checked
-    from sizing.launch.identity import Filled
+    from sizing.launch.identity import UserFacts
     from sizing.specs.errors import Part
     from sizing.specs.launch import Policy
 
@@ -135,8 +135,8 @@ def _policy(values: Mapping[str, Any]) -> Policy:
     return checked(Policy, stated, lambda path: flags[str(path[0])])
 
 
-def _filled(values: Mapping[str, Any]) -> Filled:
-    from sizing.launch.identity import Filled
+def _filled(values: Mapping[str, Any]) -> UserFacts:
+    from sizing.launch.identity import UserFacts
     from sizing.question.options import CONFIGURED
     from sizing.specs.errors import positive
     from sizing.specs.units import comma_separated
@@ -144,7 +144,7 @@ def _filled(values: Mapping[str, Any]) -> Filled:
     named = comma_separated(values["ignore_flags"] or "")
     flags = frozenset(f"--{name.lstrip('-').replace('_', '-')}" for name in named)
     said = (values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"))
-    return Filled(*said, flags, frozenset(values.get(CONFIGURED, ())))
+    return UserFacts(*said, flags, frozenset(values.get(CONFIGURED, ())))
 
 
 def _baseline(path: str | None) -> Mapping[str, Any] | None:

@@ -167,6 +167,6 @@ def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | No
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:
     """The question to size: as predicted, or for a confidence."""
-    from sizing.question.ask import cautious
+    from sizing.question.ask import with_confidence
 
-    return cautious(question, values["confidence"], values["conservative"])
+    return with_confidence(question, values["confidence"], values["conservative"])

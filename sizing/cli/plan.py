@@ -235,7 +235,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     Raises InputError if the provider offers none of them.
     """
     from sizing.catalog.prices import price_of, provider_and_kind
-    from sizing.question.ask import cautious, question_of
+    from sizing.question.ask import question_of, with_confidence
     from sizing.question.options import options_of
     from sizing.specs.errors import Part
 
@@ -244,7 +244,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     if sure and values["uncertain"]:
         what = "counts what is uncertain already, and --confidence would count it twice"
         raise InputError(what, field="--uncertain", allowed="one of them")
-    asked = cautious(asked, values["confidence"], values["conservative"])
+    asked = with_confidence(asked, values["confidence"], values["conservative"])
     if rules.cloud is None:
         return asked
     provider, kind = provider_and_kind(rules.cloud)

@@ -145,7 +145,7 @@ BAND_MODES: dict[str, DrivingMode] = {
 
 
 Predict = Callable[[list[MeasuredRow]], list[Result]]
-Each = Callable[[Predict, Iterable[list[MeasuredRow]]], Iterable[list[Result]]]
+Mapper = Callable[[Predict, Iterable[list[MeasuredRow]]], Iterable[list[Result]]]
 
 
 def predict_rows(
@@ -153,7 +153,7 @@ def predict_rows(
     corrections: Corrections | None = None,
     progress: Callable[[int], None] | None = None,
     gpu: Found[Gpu] | None = None,
-    each: Each = map,
+    each: Mapper = map,
 ) -> tuple[Result, ...]:
     """Predict rows. Results are in the order of the rows. `each` maps in order, possibly in other processes.
 

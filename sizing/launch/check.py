@@ -13,21 +13,21 @@ from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import override
-from sizing.launch.deployment import Existing, existing
+from sizing.launch.deployment import ExistingDeployment, existing
 from sizing.launch.findings import (
     NO_LAYOUT,
     POOLING,
     REASONS,
     Checked,
     CheckFinding,
+    enough_replicas_words,
     finding,
-    needs_of,
     of_demand,
     of_file,
     of_load,
     of_policy,
 )
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
@@ -41,7 +41,7 @@ from sizing.specs.launch import Launched, Policy
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
 from sizing.specs.workload import Serving, Workload
 
-NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
+NO_POLICY, NOTHING_FILLED = Policy.model_construct(), UserFacts()
 EMBEDS = "embed"  # what a model that generates does where it is started for pooling
 A_DEMAND = "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
 OF_OPTIONS = "options"  # the name of a workload that options alone state
@@ -52,7 +52,7 @@ def check(
     demand: str | os.PathLike[str] | None = None,
     policy: Policy = NO_POLICY,
     standing: Policy = NO_POLICY,
-    filled: Filled = NOTHING_FILLED,
+    filled: UserFacts = NOTHING_FILLED,
     options: Options | None = None,
     simulated: bool = True,
 ) -> tuple[Checked, ...]:
@@ -81,7 +81,7 @@ def check(
     )
 
 
-def _check_ignored(filled: Filled, deployments: Sequence[Existing]) -> None:
+def _check_ignored(filled: UserFacts, deployments: Sequence[ExistingDeployment]) -> None:
     """Raise InputError for ignored flags that no command has."""
     unused = filled.ignored.difference(*(each.passed for each in deployments))
     if unused:
@@ -94,7 +94,7 @@ def _over(stated: Policy, own: Policy) -> Policy:
     return own.model_copy(update={name: value for name, value in stated if value is not None})
 
 
-def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
+def _demanded(group: Sequence[ExistingDeployment], demand: str | None, options: Options) -> Found[Workload]:
     """The workload whose demand a deployment must serve, with the fields that options set; without a name, of these alone.
 
     Raises InputError if nothing states a demand, and for fields that the deployment states.
@@ -127,7 +127,7 @@ def _stated_by(launched: Launched) -> dict[str, str]:
 
 
 def _checked(
-    group: tuple[Existing, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
+    group: tuple[ExistingDeployment, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
 ) -> Checked:
     first = group[0]
     each = ((part, demanded.spec) for part in group)
@@ -145,7 +145,7 @@ def _checked(
     result = check_size(question, replicas, simulated=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
-    needs = needs_of(whole, policy)
+    needs = enough_replicas_words(whole, policy)
     return whole._replace(findings=(*before, *of_load(whole, needs), *of_policy(whole, policy, needs)))
 
 
@@ -157,7 +157,7 @@ def _acceptance(question: Question) -> Iterator[str]:
         yield f"drafted tokens are accepted at {shares}, as published; --set {DRAFTS}={asked.method}:{runs.tokens}@ACCEPTANCE states your own"
 
 
-def _own_runs(group: Sequence[Existing], question: Question) -> Iterator[str]:
+def _own_runs(group: Sequence[ExistingDeployment], question: Question) -> Iterator[str]:
     """Yield the assumption that own runs hold for another version of the engine."""
     service, named = question.service, {part.launched.gpu for part in group}
     runs = [load_gpu(name).spec.own_runs for name in named if name is not None]
@@ -165,7 +165,9 @@ def _own_runs(group: Sequence[Existing], question: Question) -> Iterator[str]:
     yield from (f"own runs of {other}" for other in said if other is not None)
 
 
-def _of_layouts(group: Sequence[Existing], demanded: Found[Workload], options: Options) -> Iterator[CheckFinding]:
+def _of_layouts(
+    group: Sequence[ExistingDeployment], demanded: Found[Workload], options: Options
+) -> Iterator[CheckFinding]:
     """Yield the finding of each deployment whose engine does not start, where another finding leaves no prediction."""
     for part in group:
         try:
@@ -184,7 +186,7 @@ DRAFTS = "optimisations.speculative"
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")
 
 
-def deployments(deployments: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
+def deployments(deployments: Sequence[ExistingDeployment]) -> Iterator[tuple[ExistingDeployment, ...]]:
     """Yield the deployments one by one, but a prefill and a decode pool together."""
     pools = {role: [each for each in deployments if each.launched.role == role] for role in ("prefill", "decode")}
     yield from ((each,) for each in deployments if each.launched.role == "whole")
@@ -199,7 +201,7 @@ def deployments(deployments: Sequence[Existing]) -> Iterator[tuple[Existing, ...
     yield (prefill, decode)
 
 
-def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
+def deployed_question(group: tuple[ExistingDeployment, ...], demanded: Found[Workload], options: Options) -> Question:
     """The question of the demand with exactly this layout and these settings."""
     parts = [part.launched for part in group]
     served = parts[-1]  # the decode pool of two; pools differ only in what is sized apart
@@ -225,7 +227,7 @@ def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], op
         raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
 
 
-def _placed(fault: Fault, part: Existing) -> Fault:
+def _placed(fault: Fault, part: ExistingDeployment) -> Fault:
     """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
     field = fault.field or ""
     if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
@@ -260,7 +262,7 @@ def _drafting(launched: Speculative | None, speculative: Speculative | None) -> 
     return speculative.model_copy(update={"tokens": launched.tokens, "model": launched.model or speculative.model})
 
 
-def check_drafting(group: Sequence[Existing], speculative: Speculative | None, flag: str) -> None:
+def check_drafting(group: Sequence[ExistingDeployment], speculative: Speculative | None, flag: str) -> None:
     """Raise InputError for an option that states other drafts than the deployment starts: it states their acceptance alone."""
     for part in group:
         runs = part.launched.speculative
@@ -282,7 +284,7 @@ POOL_SIZES = ("tp", "pp", "ep", "dp")
 SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", *OF_A_POOL}
 
 
-def _check_alike(group: Sequence[Existing]) -> None:
+def _check_alike(group: Sequence[ExistingDeployment]) -> None:
     """Raise InputError if two pools differ in more than their layouts."""
     first, second = (part.launched for part in group)
     one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))

@@ -44,7 +44,7 @@ OF_PODS = (
 NOTHING = Checkpoints()
 
 
-class Written(NamedTuple):
+class StartFiles(NamedTuple):
     """The text that starts an answer on a target, and the deployment that it describes."""
 
     target: str
@@ -74,7 +74,7 @@ def check_tool(tool: str | None) -> None:
 
 def deploy(
     outcome: Outcome, target: str = "kubernetes", *, checkpoints: Checkpoints = NOTHING, tool: str | None = None
-) -> Written:
+) -> StartFiles:
     """Write what starts the answer of an estimate: a command or manifests for a `target`, and the benchmark of a `tool`.
 
     Separate pools are started if they were asked for. Raises InputError without an answer, for an unknown target, for an engine
@@ -115,7 +115,7 @@ def deploy(
     )
     if any(service.profile for service in services):
         head.append(OF_SERVERS)
-    return Written(
+    return StartFiles(
         target,
         "\n".join((*head, WRITERS[target](parts))),
         engine.name,

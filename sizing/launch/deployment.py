@@ -33,8 +33,8 @@ from sizing.launch.container import (
 )
 from sizing.launch.documents import OF_ITS_OWN
 from sizing.launch.identity import (
-    Asked,
-    Filled,
+    ReadContext,
+    UserFacts,
     dialect_in,
     gpu_in,
     is_quantised,
@@ -68,7 +68,7 @@ COMMAND = "the command line"  # stands for the file if the argument itself is a 
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |\[(?!\[?\s)|{")  # how YAML begins; `[ ` begins a test of a shell
 
 
-class Existing(NamedTuple):
+class ExistingDeployment(NamedTuple):
     """One deployment that was read: its settings, its file, the lines of its fields, and the assumptions made."""
 
     launched: Launched
@@ -93,7 +93,7 @@ class Existing(NamedTuple):
         return next((line for name in fields if (line := self.lines.get(name)) is not None), None)
 
 
-def existing(path: str, filled: Filled) -> list[Existing]:
+def existing(path: str, filled: UserFacts) -> list[ExistingDeployment]:
     """The deployments in a file, or in a command line that is itself the argument.
 
     Raises InputError for all faults, and for missing facts, with the option that states each fact.
@@ -102,8 +102,8 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     if not path.strip():
         raise InputError("an argument names no file", allowed="a file, or a command line in quotes")
     if " " in path.strip() and not is_file(expanded(path)):
-        return _of_script(path, Asked(COMMAND, filled, facts, Path()))
-    text, asked = read_text(path, why="no manifest is"), Asked(path, filled, facts)
+        return _of_script(path, ReadContext(COMMAND, filled, facts, Path()))
+    text, asked = read_text(path, why="no manifest is"), ReadContext(path, filled, facts)
     if is_unit(text) or _is_script(text, path):
         return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)
@@ -123,7 +123,7 @@ def _is_script(text: str, file: str) -> bool:
         return True
 
 
-def _own(text: str, asked: Asked) -> list[Existing] | None:
+def _own(text: str, asked: ReadContext) -> list[ExistingDeployment] | None:
     """The deployments in this project's own form; None for a text in another form."""
     try:
         found = documents(text, asked.file)
@@ -138,7 +138,7 @@ def _own(text: str, asked: Asked) -> list[Existing] | None:
     return [part.value for part in parts]
 
 
-def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked) -> Existing:
+def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: ReadContext) -> ExistingDeployment:
     launched, at = spec.deployments[number], (OWN, number)
     lines = {name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set}
     lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
@@ -148,10 +148,10 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked)
     replicas = asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas)
     _check_said(launched.name, (launched.model, gpu, replicas), asked, lines["command"])
     whole = launched.model_copy(update={"gpu": gpu, "replicas": replicas})
-    return Existing(whole, asked.file, lines, (), spec.demand, spec.policy)
+    return ExistingDeployment(whole, asked.file, lines, (), spec.demand, spec.policy)
 
 
-def _of_script(text: str, asked: Asked) -> list[Existing]:
+def _of_script(text: str, asked: ReadContext) -> list[ExistingDeployment]:
     folder = asked.folder or Path()
 
     def load(name: str) -> str | None:
@@ -190,7 +190,7 @@ def _started(script: ShellScript, load: Callable[[str], str | None], file: str) 
             yield container
 
 
-def _of_manifest(text: str, asked: Asked) -> list[Existing]:
+def _of_manifest(text: str, asked: ReadContext) -> list[ExistingDeployment]:
     stated = containers(text, asked.file, asked.facts)
     raise_any(fault for each in stated for fault in _closed(each, asked))
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
@@ -208,7 +208,7 @@ def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 
-def _closed(container: Container, asked: Asked) -> Iterator[Fault]:
+def _closed(container: Container, asked: ReadContext) -> Iterator[Fault]:
     """Yield the fault of an image that chooses engine and layout itself, and of a script that is not here."""
     script = unread_script(container)
     if script is not None:
@@ -229,7 +229,7 @@ def _closed(container: Container, asked: Asked) -> Iterator[Fault]:
             yield Fault(what, asked.file, container.lines.get("image"), container.image, allowed)
 
 
-def _all_of(containers: list[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
+def _all_of(containers: list[Container], words: Sequence[str], asked: ReadContext) -> list[ExistingDeployment]:
     """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
     if not containers:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
@@ -248,7 +248,7 @@ def _all_of(containers: list[Container], words: Sequence[str], asked: Asked) -> 
     read_ = list(_clashing(containers, read_))
     raise_any(_of_one_pod(containers, read_, asked.file))
     of = CONTAINERS if not all(map(is_local, containers)) else "services" if containers[0].path else COMMANDS
-    together: dict[object, list[Existing]] = {}
+    together: dict[object, list[ExistingDeployment]] = {}
     for at, (container, each) in enumerate(zip(containers, read_, strict=True)):
         together.setdefault(
             (at if container.pod is None else ("pod", container.pod)) if of == CONTAINERS else of, []
@@ -264,7 +264,9 @@ def _all_of(containers: list[Container], words: Sequence[str], asked: Asked) -> 
     ]
 
 
-def _started_by_default(containers: list[Container], read_: list[Existing]) -> tuple[list[Container], list[Existing]]:
+def _started_by_default(
+    containers: list[Container], read_: list[ExistingDeployment]
+) -> tuple[list[Container], list[ExistingDeployment]]:
     """Those that Compose starts without a profile, with a note on the others; all of them where each has a profile."""
     default = [at for at, each in enumerate(containers) if not each.profiles]
     if not default or len(default) == len(containers):
@@ -279,7 +281,7 @@ def _alike(launched: Launched) -> str:
     return launched.model_copy(update={"name": "", "replicas": None}).model_dump_json()
 
 
-def _clashing(containers: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
+def _clashing(containers: Sequence[Container], read_: Sequence[ExistingDeployment]) -> Iterator[ExistingDeployment]:
     """Yield the deployments, those of commands that would listen on one port of a server with their clash.
 
     Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its
@@ -298,7 +300,7 @@ def _clashing(containers: Sequence[Container], read_: Sequence[Existing]) -> Ite
         yield one._replace(clash=clash)
 
 
-def _of_one_pod(containers: Sequence[Container], read_: Sequence[Existing], file: str) -> Iterator[Fault]:
+def _of_one_pod(containers: Sequence[Container], read_: Sequence[ExistingDeployment], file: str) -> Iterator[Fault]:
     """Yield the fault of each container that listens on the port of another of its pod."""
     seen: dict[tuple[int, str], int | None] = {}
     for each, one in zip(containers, read_, strict=True):
@@ -310,15 +312,15 @@ def _of_one_pod(containers: Sequence[Container], read_: Sequence[Existing], file
             seen[each.pod, one.port] = line
 
 
-def _as_replicas(deployments: Sequence[Existing], of: str) -> list[Existing]:
+def _as_replicas(deployments: Sequence[ExistingDeployment], of: str) -> list[ExistingDeployment]:
     """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
-    alike: dict[str, list[Existing]] = {}
+    alike: dict[str, list[ExistingDeployment]] = {}
     for each in deployments:
         alike.setdefault(_alike(each.launched), []).append(each)
     return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
 
 
-def _together(group: Sequence[Existing], of: str) -> Existing:
+def _together(group: Sequence[ExistingDeployment], of: str) -> ExistingDeployment:
     """What starts the same as one deployment, named by the common prefix. Raises InputError if a comment states another number."""
     first, names = group[0], [each.launched.name for each in group]
     shared_name = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
@@ -337,7 +339,7 @@ def _together(group: Sequence[Existing], of: str) -> Existing:
 # --- a deployment -----------------------------------------------------------------------------------------------------
 
 
-def _existing(container: Container, asked: Asked) -> Existing:
+def _existing(container: Container, asked: ReadContext) -> ExistingDeployment:
     """The deployment of a container. Raises InputError with all its faults and all missing facts."""
     engine = engine_of(container)
     assert engine is not None
@@ -375,7 +377,9 @@ def _existing(container: Container, asked: Asked) -> Existing:
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
-    read_ = Existing(launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt)
+    read_ = ExistingDeployment(
+        launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt
+    )
     read_ = read_._replace(idle=tuple(_idle(args.value, model.value)), whole=container.whole and seen.value is None)
     needed, nodes_ = layout_of(launched).gpus * ranks, nodes or 1
     gpus = gpus_of(container, seen.value, Needed(needed, ranks, nodes_), asked.file)
@@ -413,13 +417,13 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
             yield stated, f"{lacks[REDUNDANT]} to spread"
 
 
-def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
+def _check_told(args: ReadArgs, container: Container, asked: ReadContext) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
     raise_any((*of_numbers, *args.faults))
 
 
-def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Asked) -> int | None:
+def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: ReadContext) -> int | None:
     """The replicas of a manifest, or the user's number. If the node rank is a variable, each pod is a node of an instance.
 
     Raises InputError if the nodes make no whole instances, or if file and user differ.
@@ -435,7 +439,7 @@ def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Ask
 
 
 def _data(
-    args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: Asked
+    args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: ReadContext
 ) -> dict[str, Any]:
     """The settings of a deployment as plain data. Its `replicas` are those that one command starts."""
     experts = model is not None and architecture.is_moe(model.spec)
@@ -460,7 +464,7 @@ def _says(role: str, container: Container) -> bool:
     return role in said or any(word.text == f"--is-{role}-worker" for word in container.words)
 
 
-def _validated(data: dict[str, Any], args: ReadArgs, asked: Asked, lines: Mapping[str, int | None]) -> Launched:
+def _validated(data: dict[str, Any], args: ReadArgs, asked: ReadContext, lines: Mapping[str, int | None]) -> Launched:
     """The deployment from plain data. Raises InputError with each fault at the line of its flag."""
     places = {name: (line, name) for name, line in lines.items()}
     places |= {term: (stated.line, stated.flag) for term, stated in args.terms.items()}
@@ -477,7 +481,9 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: Asked, lines: Mappin
         raise InputError(faults_of(error, Launched, data, place)) from None
 
 
-def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: Asked, line: int | None) -> None:
+def _check_said(
+    name: str, said: tuple[str | None, str | None, int | None], asked: ReadContext, line: int | None
+) -> None:
     """Raise InputError for missing facts of a deployment (model, GPU type, replicas), with the options that state them."""
     missing = [entry for entry, value in zip(ASKED_FOR, said, strict=True) if value is None]
     if missing:

@@ -24,7 +24,7 @@ BLOCKS = "_block"  # at the end of a format whose scales are those of blocks
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 
 
-class Filled(NamedTuple):
+class UserFacts(NamedTuple):
     """Facts from the user that the files do not state, and `ignored` flags, which the user says change nothing.
 
     Fields named in `settings` come from settings files. For these, a different value in the deployment's file takes precedence.
@@ -38,11 +38,11 @@ class Filled(NamedTuple):
     settings: frozenset[str] = frozenset()
 
 
-class Asked(NamedTuple):
+class ReadContext(NamedTuple):
     """The file to read, and the facts needed to read it. Commands run in `folder`, which is None for manifests."""
 
     file: str
-    filled: Filled
+    filled: UserFacts
     facts: LaunchFacts
     folder: Path | None = None
 
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
         raise InputError(what, file=self.file, line=line, field=name, allowed="one of them")
 
 
-def dialect_in(name: str, container: Container, asked: Asked) -> tuple[Dialect, str | None]:
+def dialect_in(name: str, container: Container, asked: ReadContext) -> tuple[Dialect, str | None]:
     """The flags of the engine version, and the assumption made. The version is the user's, the image tag's, or the newest."""
     spec, assumed = profiles.load_engine(name)[0].spec, None
     engine, _, version = (container.engine or "").partition(":")
@@ -94,7 +94,7 @@ def _tag(name: str, container: Container) -> str | None:
         return None
 
 
-def _said_version(name: str, title: str, asked: Asked) -> str | None:
+def _said_version(name: str, title: str, asked: ReadContext) -> str | None:
     """The engine version that the user states; None without one, or if a settings file states another engine.
 
     Raises InputError if the user states another engine than the file starts.
@@ -110,7 +110,7 @@ def _said_version(name: str, title: str, asked: Asked) -> str | None:
     raise InputError(f"contradicts {asked.file}, which starts {title}", field=field, allowed=name)
 
 
-def model_name(args: ReadArgs, container: Container, asked: Asked) -> str | None:
+def model_name(args: ReadArgs, container: Container, asked: ReadContext) -> str | None:
     """The model's name in the file, or the user's if the file's name is no known model, such as a folder or an alias.
 
     Raises InputError if both are known and differ.
@@ -130,7 +130,7 @@ def model_name(args: ReadArgs, container: Container, asked: Asked) -> str | None
     return stated if same else asked.settled("model", stated, line, said)
 
 
-def _holding(checkpoint: str, held: str, container: Container, asked: Asked) -> str:
+def _holding(checkpoint: str, held: str, container: Container, asked: ReadContext) -> str:
     """The model that a checkpoint holds, by what its file says. Raises InputError if the checkpoint's name says another model."""
     try:
         named = load_model(checkpoint)
@@ -142,7 +142,7 @@ def _holding(checkpoint: str, held: str, container: Container, asked: Asked) -> 
     return held if "precision" in container.holds else checkpoint
 
 
-def model_in(name: str | None, args: ReadArgs, container: Container, asked: Asked) -> FoundModel | None:
+def model_in(name: str | None, args: ReadArgs, container: Container, asked: ReadContext) -> FoundModel | None:
     """The model of a name; None without a name. Raises InputError for an unknown name."""
     line = args.model.line if args.model is not None else container.lines.get("command")
     try:
@@ -183,7 +183,7 @@ def _is_of_family(one: str, other: str) -> bool:
     return one.removesuffix(BLOCKS) == other.removesuffix(BLOCKS)
 
 
-def gpu_in(container: Container, asked: Asked) -> str | None:
+def gpu_in(container: Container, asked: ReadContext) -> str | None:
     """The profile of the GPU type in the node selector, or the user's GPU type if there is no selector."""
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
     rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
@@ -202,8 +202,8 @@ def gpu_in(container: Container, asked: Asked) -> str | None:
     return found if found is None or container.slice_ is None else profiles.load_gpu(found).id
 
 
-def settled_gpu(stated: str | None, line: int | None, said: str | None, asked: Asked) -> str | None:
-    """The GPU type as `Asked.settled` says it. A profile of the user's own stands for the GPU type that it extends."""
+def settled_gpu(stated: str | None, line: int | None, said: str | None, asked: ReadContext) -> str | None:
+    """The GPU type as `ReadContext.settled` says it. A profile of the user's own stands for the GPU type that it extends."""
     if (
         stated is not None
         and said is not None
@@ -214,7 +214,7 @@ def settled_gpu(stated: str | None, line: int | None, said: str | None, asked: A
     return asked.settled("gpu", stated, line, said)
 
 
-def said_gpu(asked: Asked) -> str | None:
+def said_gpu(asked: ReadContext) -> str | None:
     """The profile that the user names. Raises InputError if it does not exist."""
     named = asked.filled.gpu
     if named is None:

@@ -85,7 +85,7 @@ class Prices(NamedTuple):
     rentals: tuple[Rental, ...]
 
 
-class Priced(NamedTuple):
+class PricedType(NamedTuple):
     """One type of GPU, or of separate pools the type of each: its prices, and the outcome of its search."""
 
     question: Question
@@ -109,10 +109,10 @@ class Priced(NamedTuple):
         return 0.0 if miss is None else miss.shortfall
 
 
-class Deployed(NamedTuple):
+class SizedType(NamedTuple):
     """One type of GPU with an answer: its usage, its ways to pay, and the error band of its rate."""
 
-    priced: Priced
+    priced: PricedType
     best: Answer
     usage: Usage
     options: tuple[CostOption, ...]
@@ -147,10 +147,10 @@ class Bill(NamedTuple):
 
     ways: Ways
     split: Split
-    priced: tuple[Priced, ...]
+    priced: tuple[PricedType, ...]
     left_out: tuple[tuple[str, Fault], ...]
     too_small: tuple[tuple[str, Fault], ...]
-    deployed: tuple[Deployed, ...]
+    deployed: tuple[SizedType, ...]
     options: tuple[CostOption, ...]
     break_even: tuple[BreakEven, ...]
     energy: Energy | None
@@ -179,7 +179,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
     held = {gpu_type.id: gpu_type.gpu for alone in _alone(question) for gpu_type in _types(alone)}
     for file in ways.own:
         if file.spec.gpu not in (None, *held):
-            servers.resolve(file, *next(iter(held.items())))
+            servers.complete_server(file, *next(iter(held.items())))
     prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:
         raise unpriced[0][1]
@@ -189,7 +189,7 @@ def cost(question: Question, ways: Ways = RENTED, *, simulated: bool = True) -> 
         rentable, unpriced = _each([alone for alone, _ in unpriced], partial(_prices, ways._replace(own=())))
         prices += rentable
         unowned = [each for each in unowned if any(each[0] is alone for alone, _ in rentable)]
-    priced = [Priced(alone, answer(alone, simulated=simulated), found) for alone, found in prices]
+    priced = [PricedType(alone, answer(alone, simulated=simulated), found) for alone, found in prices]
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
     if not feasible and question.space.pools is None:
@@ -274,7 +274,7 @@ def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]],
     return found, failed
 
 
-def _usd_per_1k(deployed: Deployed) -> float:
+def _usd_per_1k(deployed: SizedType) -> float:
     return min((option.usd_per_1k_requests.at_load for option in deployed.options), default=0.0)
 
 
@@ -291,7 +291,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
     Raises InputError for an unknown provider, a server with other GPUs, and a type without any price.
     """
     mine = [file for file in ways.own if file.spec.gpu in (None, gpu_type.id)]
-    found, wrong = _each(mine or ways.own, lambda file: servers.resolve(file, gpu_type.id, gpu_type.gpu))
+    found, wrong = _each(mine or ways.own, lambda file: servers.complete_server(file, gpu_type.id, gpu_type.gpu))
     offered, unknown = _each(ways.clouds, partial(_rental, gpu_type))
     if wrong or unknown:
         raise InputError(fault for _, error in (*wrong, *unknown) for fault in error.faults)
@@ -335,7 +335,7 @@ def _at_both_prices(best: Answer) -> Rental:
     return Rental(f"rented at {usd} per GPU-hour", ON_DEMAND, (offer,), source)
 
 
-def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
+def _deployed(split: Split, several: bool, priced: PricedType) -> SizedType:
     """One type of GPU with its ways to pay; with `several` types the names include the type."""
     best, question = priced.best, priced.outcome.question
     assert best is not None
@@ -347,10 +347,10 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
         option._replace(name=option.name + mark)
         for option in options_of_type(prices, usage, best.decode.replica.gpu_type.gpu)
     )
-    return Deployed(priced, best, usage, options, _band(best, priced.outcome))
+    return SizedType(priced, best, usage, options, _band(best, priced.outcome))
 
 
-def _sure_option(split: Split, deployed: Deployed) -> CostOption | None:
+def _sure_option(split: Split, deployed: SizedType) -> CostOption | None:
     """The first way to pay with the sure number of GPUs; None where that is unknown, or no more than the answer's."""
     outcome, prices = deployed.priced.outcome, deployed.priced.prices
     sure, question = outcome.by_runs.sure_answer, outcome.question
@@ -400,7 +400,7 @@ def situation_of_rate(best: Answer, question: Question) -> Situation | None:
     return question.service.situation(best.pool.replica.gpu_type.gpu, region(heaviest))
 
 
-def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
+def _energy(option: CostOption, deployed: SizedType) -> Energy | None:
     """The energy of an option at full use and at the load; None for an API, whose servers are unknown.
 
     Rented servers are assumed to draw the TDP of their GPUs times the default server's factor.

@@ -13,7 +13,7 @@ from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown
 from sizing.planning.growth import Growing, GrownSize, growing, paid_months
 from sizing.planning.nodes import UnreachableError
-from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, surely, with_tenants
+from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, fleet_when_sure, provision, with_tenants
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import order_with
 from sizing.planning.uncertainty import Ranges
@@ -24,7 +24,7 @@ from sizing.specs.demand import Scaling
 from sizing.specs.errors import InputError
 
 
-class Moved(NamedTuple):
+class MovedWorkload(NamedTuple):
     """A workload moved to another type of GPU; `fleet` is the whole fleet after the move, None without an answer."""
 
     answer: PlanAnswer
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     sure_fleet: Provision | None = None
     growth: Growing | None = None
     cloud: Cloud | None = None
-    moves: tuple[Moved, ...] = ()
+    moves: tuple[MovedWorkload, ...] = ()
     draws: Ranges | None = None
     unreachable: str | None = None
     suggestions: tuple[tuple[str, Suggestion], ...] = ()
@@ -110,7 +110,7 @@ def plan(
         return found._replace(
             draws=None if seed is None else uncertainty.draw_sizes(uncertainty.of_fleet(fleet), rules, seed=seed),
             moves=tuple(_moved(fleet, name, question, simulated=simulated) for name, question in moves),
-            growth=_growth(fleet, sure := surely(fleet), found.scaling),
+            growth=_growth(fleet, sure := fleet_when_sure(fleet), found.scaling),
             fleet=fleet,
             sure_fleet=sure,
             cloud=cloud_of(fleet, found.scaling),
@@ -124,12 +124,12 @@ def _answer(workload: FleetWorkload, rules: ProvisionRules, *, simulated: bool) 
     return PlanAnswer(workload, answer(workload.question, simulated=simulated, order=order_with(rules)))
 
 
-def _moved(fleet: Provision, name: str, question: Question, *, simulated: bool) -> Moved:
+def _moved(fleet: Provision, name: str, question: Question, *, simulated: bool) -> MovedWorkload:
     now = next(each for each in fleet.answers if each.workload.name == name)
     moved = _answer(now.workload._replace(question=question), fleet.rules, simulated=simulated)
     if moved.confirmed is None:
-        return Moved(moved, None)
-    return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
+        return MovedWorkload(moved, None)
+    return MovedWorkload(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
 
 
 def _growth(fleet: Provision, sure: Provision | None, scaling: Scaling) -> Growing | None:

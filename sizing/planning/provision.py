@@ -221,7 +221,7 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
     return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, demanded)
 
 
-def surely(fleet: Provision) -> Provision | None:
+def fleet_when_sure(fleet: Provision) -> Provision | None:
     """The fleet with the confident size of each workload (`tenants_sure`) and its reserve; None where one is unknown."""
     found = tenants_sure(fleet)
     known = tuple(tenant for tenant in found if tenant is not None)

@@ -40,8 +40,8 @@ from sizing.question.question import (
     check_served,
     demand_of,
     pause_between_turns_s,
+    question_of_workload,
     question_without_demand,
-    resolve,
     service_of,
     target_of,
 )
@@ -130,7 +130,7 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
     named = _text("workload", workload)
     known, unknown = _values(QUESTION_OPTIONS, options)
     question = question_of(named, options_of(QUESTION_OPTIONS, known), unknown, pooled=True)
-    return cautious(question, options.get("confidence"), options.get("conservative"))
+    return with_confidence(question, options.get("confidence"), options.get("conservative"))
 
 
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> tuple[dict[str, Any], Part[None]]:
@@ -196,7 +196,7 @@ def resolved(
     if not traced:
         check_served(whole, extras, model.spec)
     service = service_of(whole, model.spec, names.engine.value, extras)
-    return resolve(whole, service, gpu_budget=gpu_budget)
+    return question_of_workload(whole, service, gpu_budget=gpu_budget)
 
 
 def with_origin(question: Question, names: Names, pools: SeparatePools | None = None) -> Question:
@@ -237,7 +237,7 @@ def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
     return tuple(replace(gpu_type, shares_name=times[gpu_type.gpu.name] > 1) for gpu_type in known)
 
 
-def cautious(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
+def with_confidence(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
     """The question sized for a confidence; `conservative` alone means 90 %.
 
     Raises InputError for a confidence outside 50 to 95 %, for a question that sizes nothing, and for a question without

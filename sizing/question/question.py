@@ -281,7 +281,7 @@ def _with_encoder(model: Model, serving: Serving, positions: int) -> Model:
     return images.with_largest(model, most, positions, facts.encoder, facts.image_rules)
 
 
-def resolve(workload: Workload, service: Service, *, gpu_budget: int | None = None) -> Question:
+def question_of_workload(workload: Workload, service: Service, *, gpu_budget: int | None = None) -> Question:
     """The question of a workload, with defaults filled in and an empty space to search. `gpu_budget` replaces the workload's.
 
     Raises InputError where neither a demand nor a GPU budget is stated, and as `demand_of` does.

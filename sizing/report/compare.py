@@ -62,7 +62,18 @@ from sizing.report.parts.question import (
     of_replica,
     replica_lines,
 )
-from sizing.report.parts.screen import DIM, NEXT, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.report.parts.screen import (
+    DIM,
+    NEXT,
+    OBJECTIVES,
+    SINGLE,
+    assumption_lines,
+    dollars,
+    first_lines,
+    limits_verdict,
+    next_line,
+    verdict,
+)
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Aim, latency_name
@@ -348,14 +359,17 @@ def sections(record: Compare) -> Iterator[Section]:
             *replica_lines(record.inputs),
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
-            *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
-            *(line._replace(spare=2) for line in few("Unknown", unsure, "candidate", 1)),
-            *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
+            *(
+                line._replace(spare=1)
+                for line in first_lines("Refused", failures[: 1 if served else None], "candidate", 1)
+            ),
+            *(line._replace(spare=2) for line in first_lines("Unknown", unsure, "candidate", 1)),
+            *(line._replace(spare=9) for line in first_lines("Fewer", fewer, "GPU type", 1, LESS)),
             *with_fp8(record.with_fp8, FP8_LAST),
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),
-            *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
-            following("; ".join((*helped, NEXT)), *helped),
+            *assumption_lines(record.assumptions, by_day=is_by_day(record.inputs.demand)),
+            next_line("; ".join((*helped, NEXT)), *helped),
         )
     )
 
@@ -417,7 +431,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
     if best is not None:
         single, gpus = SINGLE if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
-        holds = kept(limited, best.verified, not_replayed(record.demand))
+        holds = limits_verdict(limited, best.verified, not_replayed(record.demand))
         yield verdict("; ".join(filter(None, (holds, best.queue, single))), good=not best.queue)
         yield from at_usual_limits(record.usual_limits)
         known, usd = (best.gpus_sure, record.confidence, best.evidence), best.usd_per_hour
@@ -438,7 +452,7 @@ def notes(record: Compare, candidates: Sequence[CompareCandidate]) -> Iterator[L
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     shared = {str(a.value) for a in record.assumptions if a.what == assumptions.PRECISION}
     own = [note for note in dict.fromkeys(note for c in candidates for note in c.notes) if note not in shared]
-    yield from few("Precision", own, "note", 1)
+    yield from first_lines("Precision", own, "note", 1)
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
 

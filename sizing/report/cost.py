@@ -27,7 +27,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
-from sizing.planning.cost import Bill, Energy, Priced, situation_of_rate
+from sizing.planning.cost import Bill, Energy, PricedType, situation_of_rate
 from sizing.planning.offers import BreakEven, CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
@@ -41,11 +41,11 @@ from sizing.report.parts.screen import (
     ASSUMED,
     DERIVED,
     EXPLAINS,
-    few,
-    following,
-    kept,
+    assumption_lines,
+    first_lines,
     less_margin,
-    rests_on,
+    limits_verdict,
+    next_line,
     unused,
     verdict,
     would_help,
@@ -185,7 +185,7 @@ def _sure(bill: Bill) -> SureCost | None:
     return None if found is None or sure is None else filled(SureCost, found, gpus=sure.gpus)
 
 
-def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
+def _inputs(bill: Bill, first: PricedType, of_question: Inputs) -> CostInputs:
     servers = {server.title: server.numbers for each in bill.priced for server in each.prices.own}
     own = tuple({"title": title, **{k: v.value for k, v in held.items()}} for title, held in servers.items())
     api = tuple(
@@ -276,9 +276,9 @@ def sections(record: CostReport) -> Iterator[Section]:
     yield Facts(tuple(_answer(record)), _headline(record))
     yield costs.table(record.options, "/options", crowded=True)
     facts = [*_pays(record), *_load(record), *_at_full_use(record)]
-    facts += few("Left out", record.problems, "GPU type")
-    about = (*replica_lines(record.inputs.of_question), *rests_on(record.assumptions))
-    yield Facts((*facts, *about, following(DERIVED, *([] if record.explanations else [EXPLAINS]))))
+    facts += first_lines("Left out", record.problems, "GPU type")
+    about = (*replica_lines(record.inputs.of_question), *assumption_lines(record.assumptions))
+    yield Facts((*facts, *about, next_line(DERIVED, *([] if record.explanations else [EXPLAINS]))))
 
 
 def _pays(record: CostReport) -> Iterator[Line]:
@@ -292,7 +292,9 @@ def _pays(record: CostReport) -> Iterator[Line]:
     others = tuple(pair for pair in record.break_even if pair not in asked)
     yield from labelled("Pays", costs.paying(asked, record.options))
     label = " " if asked else "Pays"
-    found = few(label, tuple(costs.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked)))
+    found = first_lines(
+        label, tuple(costs.paying(others, record.options)), "pair of ways", max(1, MOST_PAIRS - len(asked))
+    )
     first = 1 if asked else FIRST_PAIRS
     yield from (each._replace(spare=PAIR if at < first else ASSUMED - 1) for at, each in enumerate(found))
 
@@ -336,7 +338,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     shape = f"{gpus:,} x {gpu} = {layout}"
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
-    holds = kept(limited, bool(record.verified), not_replayed(asked.demand))
+    holds = limits_verdict(limited, bool(record.verified), not_replayed(asked.demand))
     paid = max(gpus, *(option.gpus or 0 for option in record.options))
     words = filter(None, (f"{shape}. {holds}", unused(asked.gpu_budget, paid)))
     yield verdict("; ".join(words), good=record.verified is not False)

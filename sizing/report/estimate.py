@@ -51,7 +51,7 @@ from sizing.report.parts.question import (
     readings,
     replica_lines,
 )
-from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
+from sizing.report.parts.screen import DERIVED, LimitRow, assumption_lines, next_line
 from sizing.specs.bands import ConfidentSize, ErrorBand, of_runs
 
 if TYPE_CHECKING:  # loaded only for separate pools or a trace
@@ -316,7 +316,7 @@ def sections(record: Estimate) -> Iterator[Section]:
         from sizing.report.parts import disaggregation
 
         yield from disaggregation.sections(record.disaggregated, record.inputs)
-        yield Facts((*rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)), following(NEXT)))
+        yield Facts((*assumption_lines(record.assumptions, by_day=is_by_day(record.inputs.demand)), next_line(NEXT)))
         return
     yield answer(record)
     if record.latency is not None:
@@ -327,8 +327,8 @@ def sections(record: Estimate) -> Iterator[Section]:
     after = (f"--verbose, --explain; {commands}", f"{derive}{commands}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
     by_day = _by_day(record)
-    inputs_known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
-    yield Facts((*around, *inputs_known, following(*after)))
+    inputs_known = assumption_lines(record.assumptions, counted=record.latency is not None, by_day=by_day)
+    yield Facts((*around, *inputs_known, next_line(*after)))
 
 
 def answer(record: Estimate) -> Facts:
@@ -350,14 +350,14 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     d, load = record.deployment, record.load
     assert d and load
     limited, tokens = is_limited(record.inputs.limits), record.inputs.isl + record.inputs.osl
-    parts = [screen.kept(limited, record.simulation is not None, not_replayed(record.inputs.demand, ""))]
+    parts = [screen.limits_verdict(limited, record.simulation is not None, not_replayed(record.inputs.demand, ""))]
     served = record.inputs.mode != "offline" and not limited  # offline work always keeps a queue
     queued = queued_words(record.memory, load.concurrency_per_replica, tokens, record.latency) if served else ""
     if queued:
         parts.append(queued)
     elif is_demanded(record.inputs.demand):
         by_rate = load.headroom_of == "requests_per_s"
-        parts.append(screen.used(load.share_of_max_requests_per_s, by_rate=by_rate))
+        parts.append(screen.load_words(load.share_of_max_requests_per_s, by_rate=by_rate))
     if left := screen.unused(record.inputs.gpu_budget, d.gpus):
         parts.append(left)
     if d.nodes_per_replica > 1:
@@ -398,7 +398,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(f"Prediction alone: {fewer}, enough in under half of {alike}")
 
 
-def _judged(record: Estimate) -> Iterator[Judged]:
+def _judged(record: Estimate) -> Iterator[LimitRow]:
     """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
     assert load and latency and record.deployment
@@ -454,7 +454,7 @@ def _around(record: Estimate) -> Iterator[Line]:
         yield from nearest(record.limiting, of)[said:]
         asked = any(i.serving[name] is not None for name in SIZES)
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
-        yield from screen.few("Refused", others, "reason", 2)
+        yield from screen.first_lines("Refused", others, "reason", 2)
         return
     warning = warning_of(record.memory)
     memory = screen.memory_line(record.memory, i.serving, i.optimisations)

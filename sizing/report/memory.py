@@ -89,7 +89,7 @@ def _of_all(record: SharedReport) -> Iterator[Section]:
         yield from sections(model, shared=True)
     card, taken = record.models[0].memory.visible_gib, sum(screen.share_gib(model.memory) for model in record.models)
     rest = f"; {gib(card - taken)} of {gib(card)} GiB are left" if taken < card else ""
-    helps = tuple(screen.few("Try", record.suggestions, "change"))
+    helps = tuple(screen.first_lines("Try", record.suggestions, "change"))
     yield Facts(helps, f"Together {record.share:.0%} of the card{rest}")
 
 
@@ -119,9 +119,9 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
         yield Facts(tuple(_figures(record)))
     lacking = m.deficit_gib > 0 or (record.refused is None and not record.fits)
     helps = record.suggestions or (UNHELPED,) * lacking
-    tried = () if shared else screen.few("Try", helps, "change")
-    after = screen.following(screen.DERIVED, *([] if record.explanations else [screen.EXPLAINS]))
-    yield Facts((*tried, *screen.rests_on(record.assumptions), after))
+    tried = () if shared else screen.first_lines("Try", helps, "change")
+    after = screen.next_line(screen.DERIVED, *([] if record.explanations else [screen.EXPLAINS]))
+    yield Facts((*tried, *screen.assumption_lines(record.assumptions), after))
 
 
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:

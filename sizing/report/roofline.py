@@ -36,7 +36,7 @@ from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
-from sizing.report.parts.screen import following, rests_on
+from sizing.report.parts.screen import assumption_lines, next_line
 from sizing.report.parts.sentences import said
 from sizing.specs.errors import Fault, raise_any
 from sizing.specs.units import MILLI, TERA
@@ -295,7 +295,7 @@ def sections(record: RooflineReport) -> Iterator[Section]:
     of = record.inputs.of_layout
     roofs = (line._replace(spare=2) for line in labelled("Roof", map(_roof_words, record.roofs)))
     replica = (line._replace(spare=REPLICA_LAST) for line in replica_lines(of, of.layout))
-    yield Facts((*replica, *roofs, *rests_on(record.assumptions), following()))
+    yield Facts((*replica, *roofs, *assumption_lines(record.assumptions), next_line()))
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:

@@ -44,7 +44,18 @@ from sizing.report.parts.question import (
     limits_in_ms,
     replica_lines,
 )
-from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
+from sizing.report.parts.screen import (
+    KEPT,
+    MISSED,
+    OK,
+    LimitRow,
+    assumption_lines,
+    first_lines,
+    memory_bar,
+    next_line,
+    rate,
+    verdict,
+)
 from sizing.report.parts.sentences import assumed, line
 from sizing.report.parts.traffic import LengthInputs, LoadInputs, latencies
 from sizing.specs.bands import BandMetric, ErrorBand, Situation, region
@@ -353,8 +364,8 @@ def sections(record: SimulationReport) -> Iterator[Section]:
         else:
             rows = [{**_flat(run), "verdict": _problem(run, record.inputs.of_layout.task) or OK} for run in record.runs]
             yield Table(COMPARED, rows, "/runs", notes=(WASTED,), spare=SPARE)
-    helps = few("Try", record.suggestions, "change")
-    yield Facts((*_around(record), *helps, *rests_on(record.assumptions), following()))
+    helps = first_lines("Try", record.suggestions, "change")
+    yield Facts((*_around(record), *helps, *assumption_lines(record.assumptions), next_line()))
 
 
 def _headline(record: SimulationReport) -> str:
@@ -398,7 +409,7 @@ def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
     return "" if served is None or kept is None or kept >= served or not record.passed else EACH
 
 
-def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
+def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[LimitRow]:
     """Yield the latencies and rates of a run, each with its limit."""
     yield from screen.latencies(screen.by_name(run), record.inputs.limits, screen.bands_in(record.bands))
     yield rate("requests/s", run.requests_per_s, band=record.bands.get("requests_per_s"))

@@ -26,7 +26,7 @@ from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
-from sizing.report.parts.screen import following, rests_on
+from sizing.report.parts.screen import assumption_lines, next_line
 from sizing.report.parts.sentences import line
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import GIGA, MEGA, MILLI
@@ -203,7 +203,7 @@ OPERATIONS = (
 def sections(record: StepReport) -> Iterator[Section]:
     """Yield a step's time, its labels, and the operations that take longest."""
     yield from _step(record)
-    yield Facts((*rests_on(record.assumptions), following()))
+    yield Facts((*assumption_lines(record.assumptions), next_line()))
 
 
 def sections_of_pools(record: StepPools) -> Iterator[Section]:
@@ -215,7 +215,7 @@ def sections_of_pools(record: StepPools) -> Iterator[Section]:
         yield Facts((Line(way, "Transfer"),))
     if record.decode is not None:
         yield from _step(record.decode, "Decode pool: ")
-    yield Facts((*rests_on(record.assumptions), following()))
+    yield Facts((*assumption_lines(record.assumptions), next_line()))
 
 
 def _step(record: StepReport, pool: str = "") -> Iterator[Section]:

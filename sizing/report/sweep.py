@@ -31,7 +31,7 @@ from sizing.report.parts.limits import limit_words
 from sizing.report.parts.pools import limit_and_reason
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import inputs
-from sizing.report.parts.screen import few, following, rests_on, verdict
+from sizing.report.parts.screen import assumption_lines, first_lines, next_line, verdict
 from sizing.specs.errors import InputError
 from sizing.specs.workload import LATENCIES, Metric
 
@@ -250,7 +250,9 @@ def sections(record: Sweep) -> Iterator[Section]:
         MOST_ROWS, "more row", "--verbose, --format csv"
     )
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
-    yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions, counted=False), following()))
+    yield Facts(
+        (*first_lines("Refused", reasons, "reason"), *assumption_lines(record.assumptions, counted=False), next_line())
+    )
 
 
 def _asked(record: Sweep) -> Iterator[Line]:

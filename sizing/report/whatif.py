@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.whatif import Combination, Trials, Tried, Varied, is_better
+from sizing.answers.whatif import Combination, TrialResult, Trials, VariedAssumption, is_better
 from sizing.catalog.shelf import only
 from sizing.formats.view import (
     Assumption,
@@ -32,7 +32,7 @@ from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import Limited, figures_by_name
 from sizing.report.parts.quantities import E2E, GPU, GPUS, ITL, LATENCY_QUANTITIES, TTFT, at_limit, of_task
 from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
-from sizing.report.parts.screen import NEXT, few, following, rests_on
+from sizing.report.parts.screen import NEXT, assumption_lines, first_lines, next_line
 from sizing.specs.workload import Defaults
 
 NOTE = "requests/s: the most of a row's GPUs within the limits{}; all rows in closed form"
@@ -185,7 +185,7 @@ def _combined(
     )
 
 
-def _why_not(tried: Tried) -> str:
+def _why_not(tried: TrialResult) -> str:
     outcome = tried.outcome
     if outcome is None:
         return "; ".join(map(str, tried.faults))
@@ -225,7 +225,7 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
         )
 
 
-def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivity:
+def _sensitivity(tried: TrialResult, varied: VariedAssumption, question: Question) -> Sensitivity:
     what, nothing = tried.trial.assumed.what if tried.trial.assumed else "", dict.fromkeys(Sensitivity._fields)
     figures = nothing if varied.best is None else figures_by_name(varied.best, question)
     return filled(Sensitivity, figures, assumption=what, value=varied.value)
@@ -288,10 +288,10 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     helps = [
         line._replace(spare=rank if line.label == label else rank - 1)
         for label, said, rank in (("Faster", tuple(_faster(record)), 8), ("Needs", helpful, 6), ("Refused", refused, 2))
-        for line in few(label, said, "option", 1)
+        for line in first_lines(label, said, "option", 1)
     ]
-    after = following(NEXT if "lora" in i.optimisations else ADAPTERS)
-    yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), after))
+    after = next_line(NEXT if "lora" in i.optimisations else ADAPTERS)
+    yield Facts((*replica_lines(i), *helps, *assumption_lines(record.assumptions, by_day=is_by_day(i.demand)), after))
 
 
 def _simulated(record: WhatIfReport) -> Iterator[str]:

@@ -23,7 +23,7 @@ from sizing.answers.check import check_size
 from sizing.answers.confidence import SizeAtOdds, Unknown, likely, margins, odds_of
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
-from sizing.answers.verify import raised
+from sizing.answers.verify import under_reserve_load
 from sizing.cli.main import run
 from sizing.question.question import Question
 from sizing.specs.bands import EVEN, PublishedRuns
@@ -253,7 +253,7 @@ def test_a_sure_size_keeps_the_plain_limits_under_its_margin() -> None:
     question = asked(20.0, 300.0).with_(confidence=0.9)
     found = answer(question)
     assert found.verified and found.best is not None and found.best.pool.margin > 1.2
-    load, heavier = raised(found.best, question)
+    load, heavier = under_reserve_load(found.best, question)
     assert heavier.target.requests_per_s == pytest.approx(300.0 * found.best.pool.margin)
     assert load.pool.requests_per_s == pytest.approx(300.0 * found.best.pool.margin)
     assert found.best.pool.capacity.amount * found.best.pool.count >= 300.0 * found.best.pool.margin * (1 - 1e-6)

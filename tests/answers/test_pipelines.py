@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sizing import ask, estimate
-from sizing.answers.answer import Outcome, spent
+from sizing.answers.answer import Outcome, objective_value
 
 ASKED: dict[str, dict[str, Any]] = {
     "a card without fast links": {"model": "llama-3.1-70b", "gpu": "h100-pcie", "isl": 1000, "osl": 300, "rps": 5, "itl": "60ms", "ttft": "p95:3s"},
@@ -39,8 +39,8 @@ def test_what_is_surer_is_sure_at_less(case: str) -> None:
         assert free.by_runs.cheaper_when_sure.sure_answer.gpus is not None
         gpus = free.by_runs.cheaper_when_sure.sure_answer.gpus / free.by_runs.cheaper_when_sure.answer.gpus
         assert (
-            spent(free.by_runs.cheaper_when_sure.answer, "gpus") * gpus
-            < spent(free.answer, "gpus") * free.by_runs.odds.gpus / free.answer.gpus
+            objective_value(free.by_runs.cheaper_when_sure.answer, "gpus") * gpus
+            < objective_value(free.answer, "gpus") * free.by_runs.odds.gpus / free.answer.gpus
         )
 
 

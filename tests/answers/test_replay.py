@@ -11,7 +11,7 @@ import pytest
 
 from sizing.answers.replay import AFTER_S, BEFORE_S, busiest_minute
 from sizing.cli.main import run
-from sizing.report.parts.screen import kept
+from sizing.report.parts.screen import limits_verdict
 from sizing.specs.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -110,8 +110,8 @@ def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Ca
 
 
 def test_only_a_simulation_that_ran_has_random_arrivals() -> None:
-    assert kept(True, True) == "Every limit is kept, confirmed by simulation"
-    assert kept(True, True, "no") == "Every limit is kept, confirmed by simulation of random arrivals; no"
+    assert limits_verdict(True, True) == "Every limit is kept, confirmed by simulation"
+    assert limits_verdict(True, True, "no") == "Every limit is kept, confirmed by simulation of random arrivals; no"
 
 
 def test_measured_rows_take_no_trace(tmp_path: Path, capsys: Capture) -> None:

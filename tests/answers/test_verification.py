@@ -12,7 +12,7 @@ from builders import ask, option, real_model
 from sizing.answers.answer import Answer
 from sizing.answers.search import search, with_count
 from sizing.answers.sizes import VERIFY, at_population, serves_population
-from sizing.answers.verify import driven, is_enough, is_sure, judged, meets, simulated, verify
+from sizing.answers.verify import driven, is_enough, is_sure, meets, simulated, verdict_on, verify
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.replica.capacity import highest_stable
@@ -175,6 +175,6 @@ def test_a_population_whose_queue_grows_is_looked_for_at_lower_rates() -> None:
 def test_a_population_that_no_rate_serves_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked().with_(requests_per_s=None, population=20.0, think_time_s=0.0, limits=Limits())
     first = Answer((with_count(size().pool, 1, question),))
-    assert judged(first, question).kept
+    assert verdict_on(first, question).kept
     monkeypatch.setattr("sizing.answers.verify.serves_population", lambda *_: False)
-    assert not judged(first, question).kept
+    assert not verdict_on(first, question).kept

@@ -16,7 +16,7 @@ from places import ROOT
 from processes import said
 
 from sizing import __version__
-from sizing.answers.advice import legible
+from sizing.answers.advice import rounded_up_readably
 from sizing.cli.main import known_commands, run
 
 ASKED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -167,7 +167,7 @@ def test_a_relaxed_limit_is_the_threshold_at_which_fewer_gpus_do(
 )
 def test_a_legible_figure_is_the_next_of_few_digits(value: float, figure: float) -> None:
     # 44.83: a hundredth is 0.4483, the step below it 0.2; 99.7: 0.997, 0.5; 62.5: 0.625, 0.5; 16.21: 0.1621, 0.1
-    assert legible(value) == figure
+    assert rounded_up_readably(value) == figure
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from places import DATA
 from sizing.cli.main import run
 from sizing.report.compare import LESS
 from sizing.report.parts.layouts import FewerGpus
-from sizing.report.parts.screen import few
+from sizing.report.parts.screen import first_lines
 
 Capsys = pytest.CaptureFixture[str]
 GOLDEN = DATA / "golden"
@@ -312,7 +312,7 @@ def test_a_screen_counts_the_candidates_that_cannot_serve(capsys: Capsys) -> Non
 def test_a_layout_that_needs_less_is_named_with_its_stages_and_the_others_with_what_they_are() -> None:
     stages = FewerGpus("4 x TP4 PP2", 32, 84.0, 700.0, 30.0, "pipelines")
     assert stages.words() == "about 32 GPUs = 4 x TP4 PP2; --layouts pipelines"
-    *_, more = few("Fewer", ["one", "two", "three"], "GPU type", 1, LESS)
+    *_, more = first_lines("Fewer", ["one", "two", "three"], "GPU type", 1, LESS)
     assert more.text == "2 more GPU types with a layout that needs less: --verbose"
 
 

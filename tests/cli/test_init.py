@@ -19,7 +19,7 @@ from sizing.question.discovery import QUESTIONS, tokens
 from sizing.specs.workload import TextLengths
 
 
-class Written(io.TextIOWrapper):
+class StartFiles(io.TextIOWrapper):
     """Standard input with a text, at a terminal or not."""
 
     def __init__(self, text: str, *, terminal: bool = False) -> None:
@@ -32,7 +32,7 @@ class Written(io.TextIOWrapper):
 
 def answered(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str, terminal: bool = False) -> int:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", Written(text, terminal=terminal))
+    monkeypatch.setattr("sys.stdin", StartFiles(text, terminal=terminal))
     return run(["init", *(() if terminal else ("--answers", "-")), *options])
 
 
@@ -130,7 +130,7 @@ def test_nobody_is_asked_without_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", Written("chat\n"))
+    monkeypatch.setattr("sys.stdin", StartFiles("chat\n"))
     assert run(["init"]) == 2
     out, err = capsys.readouterr()
     assert out == ""

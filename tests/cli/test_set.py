@@ -102,7 +102,7 @@ def test_a_comparison_takes_the_demand_that_is_set(capsys: pytest.CaptureFixture
     assert inputs(capsys, "compare", *model, "--set", "demand.requests_per_s=3")["demand"]["requests_per_s"] == 3.0
 
 
-class Written(io.TextIOWrapper):
+class StartFiles(io.TextIOWrapper):
     """Standard input with a text."""
 
     def __init__(self, text: str) -> None:
@@ -113,16 +113,16 @@ def test_a_workload_comes_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = inputs(capsys, *ESTIMATE)
-    monkeypatch.setattr("sys.stdin", Written(CHAT.read_text(encoding="utf-8")))
+    monkeypatch.setattr("sys.stdin", StartFiles(CHAT.read_text(encoding="utf-8")))
     assert inputs(capsys, "estimate", "-", *ESTIMATE[2:]) == {**plain, "workload": "stdin"}
 
 
 def test_a_fault_on_standard_input_has_its_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Written("model: llama-3.1-8b\ntokens: {isl: 5, osl: 6}\nmodus: streaming\n"))
+    monkeypatch.setattr("sys.stdin", StartFiles("model: llama-3.1-8b\ntokens: {isl: 5, osl: 6}\nmodus: streaming\n"))
     assert "standard input:3: modus: unknown key" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
-    monkeypatch.setattr("sys.stdin", Written(""))
+    monkeypatch.setattr("sys.stdin", StartFiles(""))
     assert "standard input: is empty" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
 
 

@@ -18,7 +18,7 @@ from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.deployment import ONE_START
 from sizing.launch.findings import _served
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.question.options import SET_OPTIONS, options_of
 from sizing.report.check import record
 from sizing.specs.errors import InputError
@@ -148,7 +148,7 @@ def test_replicas_beyond_the_most_gpus_are_said_to_be_so(manifest: str) -> None:
     ],
 )  # fmt: skip
 def test_flags_of_what_a_model_does_not_have_are_a_warning(flag: str, start: str, sizes: str, has: str | None) -> None:
-    asked = Filled(gpu="h100-sxm", replicas=4)
+    asked = UserFacts(gpu="h100-sxm", replicas=4)
     for model in ("llama-3.1-8b", has) if has else ("llama-3.1-8b",):
         (found,) = check(f"{start} {model} {sizes}", demand="chat", filled=asked, simulated=False)
         said = [each.message for each in found.findings if each.level == "warning" and each.rule == "flags"]
@@ -161,13 +161,13 @@ def test_what_generates_nothing_is_asked_for_no_output_tokens() -> None:
         "vllm serve qwen3-embedding-8b --runner pooling --max-model-len 8192",
         "sglang serve --model-path llama-3.1-8b --is-embedding",
     ):
-        (found,) = check(line, filled=Filled(gpu="h100-sxm", replicas=1), options=options, simulated=False)
+        (found,) = check(line, filled=UserFacts(gpu="h100-sxm", replicas=1), options=options, simulated=False)
         assert found.passed and found.question is not None and found.question.service.task == "embed"
 
 
 def test_vllm_finds_in_a_checkpoint_that_it_embeds_and_sglang_must_be_told() -> None:
     options = options_of(ASKED_OPTIONS, {"isl": 400, "rps": 5.0})
-    asked = Filled(gpu="h100-sxm", replicas=1)
+    asked = UserFacts(gpu="h100-sxm", replicas=1)
     for start, level in (("vllm serve", "warning"), ("sglang serve --model-path", "error")):
         line = f"{start} qwen3-embedding-8b"
         (found,) = check(line, filled=asked, options=options, simulated=False)
@@ -250,11 +250,11 @@ def test_settings_state_no_demand_of_a_check(
 
 def test_a_bare_command_is_one_replica() -> None:
     line = "vllm serve llama-3.1-8b --max-model-len 8192"
-    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)
     assert found.replicas == 1 and sum(ONE_START in part.assumed for part in found.parts) == 1
-    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=3), simulated=False)
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=3), simulated=False)
     assert found.replicas == 3 and not any(ONE_START in part.assumed for part in found.parts)
-    (found,) = check(f"{line} & {line} --port 1", demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    (found,) = check(f"{line} & {line} --port 1", demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)
     assert found.replicas == 2 and not any(ONE_START in part.assumed for part in found.parts)
 
 
@@ -262,7 +262,7 @@ def test_a_file_says_its_replicas_and_a_command_its_gpu_type(tmp_path: Path) -> 
     path = tmp_path / "start.sh"
     path.write_text("vllm serve llama-3.1-8b --max-model-len 8192\n", encoding="utf-8")
     with pytest.raises(InputError, match="how many replicas run"):
-        check(str(path), demand="chat", filled=Filled(gpu="h100-sxm"))
+        check(str(path), demand="chat", filled=UserFacts(gpu="h100-sxm"))
     with pytest.raises(InputError, match=r"does not say the GPU type; use it with -g GPU \(llmsize gpus\)"):
         check(path.read_text(encoding="utf-8").strip(), demand="chat")
 
@@ -462,7 +462,7 @@ def test_a_fraction_that_leaves_no_room_for_the_context_is_a_warning_everywhere(
         ("sglang", "sglang serve --model-path {} --tp 2 --context-length 4743 --mem-fraction-static", "0.99", "more than the card has"),
     ):  # fmt: skip
         line = f"{command.format('meta-llama/Llama-3.1-70B-Instruct')} {fraction} --quantization fp8"
-        (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=5), simulated=False)
+        (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=5), simulated=False)
         assert [words in each.message for each in found.findings if each.level == "warning"] == [True]
         stated = ("--engine", engine, "--memory-fraction", fraction)
         estimate = ["estimate", "chat", "-g", "h100-sxm", "--precision", "fp8", "--tp", "2", "--no-verify", *stated]

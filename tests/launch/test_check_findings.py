@@ -10,7 +10,7 @@ from check_commands import BGE, CHAT, LLAMA
 from sizing.cli.check import CHECK_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.question.options import SET_OPTIONS, options_of
 from sizing.specs.errors import InputError
 
@@ -28,7 +28,7 @@ LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"
     ],
 )
 def test_what_fails_is_named(line: str, rule: str) -> None:
-    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
     beyond = ["ttft", "itl"] * (rule == "demand")  # a queue that grows keeps no limit
     assert [finding.rule for finding in found.findings if finding.level == "error"] == [rule, *beyond]
 
@@ -46,13 +46,13 @@ def test_what_fails_is_named(line: str, rule: str) -> None:
 )
 def test_another_checkpoint_of_the_same_sizes_is_looked_at(served: str, level: str) -> None:
     line = f"vllm serve {served} -tp 4 --max-model-len 2048"  # too short: nothing is predicted
-    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=4), simulated=False)
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=4), simulated=False)
     assert [finding.level for finding in found.findings if finding.rule == "model"] == [level]
 
 
 def test_without_quantisation_the_weights_are_those_of_the_checkpoint() -> None:
     """The chat's own FP8 says nothing of a server that loads 16-bit weights."""
-    line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=9)
+    line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", UserFacts(gpu="h100-sxm", replicas=9)
     (found,) = check(line, demand="chat", filled=filled, simulated=False)
     (quantised,) = check(f"{line} --quantization fp8", demand="chat", filled=filled, simulated=False)
     formats = [each.held.answer.pool.replica.plan.weight_format for each in (found, quantised)]  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def test_what_the_demand_counts_on_must_be_on(more: str, settings: str, failed: 
     stated = "model: llama-3.1-8b\ntokens: {isl: 1000, osl: 100}\ndemand: {requests_per_s: 1}\n"
     demand.write_text(stated + settings, encoding="utf-8")
     line = f"vllm serve llama-3.1-8b --max-model-len 8192 {more}"
-    (found,) = check(line, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    (found,) = check(line, demand=str(demand), filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
     assert [finding.rule for finding in found.findings if finding.level == "error"] == failed
 
 
@@ -85,7 +85,7 @@ def test_adapters_that_nobody_asked_for_take_memory(tmp_path: Path) -> None:
     caches = []
     for more in ("", " --enable-lora --max-loras 16 --max-lora-rank 64"):
         line = f"vllm serve llama-3.1-8b --max-model-len 2048{more}"
-        (found,) = check(line, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+        (found,) = check(line, demand=str(demand), filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
         assert found.held is not None and found.held.answer is not None
         caches.append(found.held.answer.pool.replica.memory.kv_cache_gib)
     assert caches[1] < caches[0] - 1
@@ -99,7 +99,7 @@ def test_the_acceptance_of_drafts_is_stated_or_assumed() -> None:
 
     def most(method: str, tokens: int, *stated: str) -> tuple[float, tuple[str, ...]]:
         options = options_of(SET_OPTIONS, {"set": ["model=llama-3.1-8b", *stated]})
-        filled = Filled(gpu="h100-sxm", replicas=4)
+        filled = UserFacts(gpu="h100-sxm", replicas=4)
         (found,) = check(DRAFTING % (method, tokens), demand="chat", filled=filled, options=options, simulated=False)
         assert found.held is not None and found.held.most_requests_per_s is not None
         return found.held.most_requests_per_s, found.parts[0].assumed
@@ -118,7 +118,7 @@ def test_a_comment_says_the_drafts_that_the_flags_start(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(f"# llmsize/speculative=ngram:5@0.5\n{DRAFTING % ('ngram', 4)}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"run.sh:1: speculative: says ngram:5@0.5, and the flags start ngram:4"):
-        check(str(path), demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+        check(str(path), demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_cannot_do_the_task_of_the_demand_fails(
     demand = tmp_path / "demand.yaml"
     model, tokens = (BGE, "{isl: 400}") if BGE in command else (LLAMA, "{isl: 400, osl: 1}" if task != "generate" else "{isl: 400, osl: 50}")  # fmt: skip
     demand.write_text(f"model: {model}\ntask: {task}\ntokens: {tokens}\ndemand: {{requests_per_s: 1}}\n", encoding="utf-8")  # fmt: skip
-    (found,) = check(command, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    (found,) = check(command, demand=str(demand), filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
     assert [each.level for each in found.findings if each.rule == "task"] == [level] * (level is not None)
     assert found.passed is (level != "error")
 
@@ -155,7 +155,7 @@ def test_what_cannot_do_the_task_of_the_demand_fails(
 def test_a_length_beyond_the_model_s_is_a_finding_at_its_flag(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text("vllm serve llama-3.1-8b \\\n  --max-model-len 200k\n", encoding="utf-8")
-    (found,) = check(str(path), demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    (found,) = check(str(path), demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
     (length,) = [each for each in found.findings if each.rule == "max_model_len"]
     assert (length.level, length.line) == ("error", 2) and "more than the 131,072 positions of" in length.message
 
@@ -171,13 +171,13 @@ def test_pods_without_gpus_are_a_warning(tmp_path: Path) -> None:
     path.write_text(
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command: [vllm, serve, llama-3.1-8b]\n", encoding="utf-8"
     )
-    (found,) = check(str(path), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    (found,) = check(str(path), demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)
     assert [each.level for each in found.findings if each.rule == "gpus"] == ["warning"]
 
 
 def test_flags_that_contradict_and_nodes_are_looked_at() -> None:
     line = "vllm serve llama-3.1-70b -tp 2 --max-model-len 8192 --quantization fp8 -tp 16"
-    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=4), simulated=False)
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=4), simulated=False)
     looked = {finding.rule: finding.message for finding in found.findings if finding.level == "warning"}
     assert found.passed and looked.keys() == {"nodes", "flags"}
     assert looked["flags"] == "-tp contradicts what is stated before it: the last, 16, counts"
@@ -192,7 +192,7 @@ def test_images_of_a_demand_count_in_lengths_and_need_an_encoder(model: str, lon
     stated = {"isl": 1000, "osl": 200, "rps": 0.1, "images": "2x1024x1024"}
     found = check(
         f"vllm serve {model} --max-model-len {longest}",
-        filled=Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0"),
+        filled=UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0"),
         options=options_of(CHECK_OPTIONS, stated),
         simulated=False,
     )[0]

@@ -11,7 +11,7 @@ from check_commands import FIXED, LLAMA, OWN
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.findings import Checked
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.report.check import record, sections
 from sizing.specs.launch import Policy
 
@@ -21,7 +21,7 @@ def test_the_chance_is_that_of_the_size_that_runs(simulated: bool, tp: int) -> N
     @cache  # the ends are compared with what is between them
     def checked(replicas: int) -> Checked:
         line = f"vllm serve llama-3.1-70b -tp {tp} --max-model-len 8192"
-        filled = Filled(gpu="h100-sxm", replicas=replicas)
+        filled = UserFacts(gpu="h100-sxm", replicas=replicas)
         policy = Policy(confidence=0.9)
         (found,) = check(line, demand="chat", policy=policy, filled=filled, simulated=simulated)
         return found
@@ -85,7 +85,7 @@ def test_a_policy_on_gpus_is_not_kept_by_an_unknown_number_of_them(tmp_path: Pat
     for count, tp, kept in (("all", 1, False), ("1", 1, True), ("all", 8, True)):
         path.write_text(text.replace("COUNT", count).replace("'1'", f"'{tp}'"), encoding="utf-8")
         bounds = policy.model_copy(update={"max_gpus": tp})
-        filled = Filled(gpu="h100-sxm", replicas=1)
+        filled = UserFacts(gpu="h100-sxm", replicas=1)
         (found,) = check(str(path), demand=str(demand), policy=bounds, filled=filled, simulated=False)
         levels = {each.rule: each.level for each in found.findings}
         assert levels["max_gpus"] == levels["max_usd_per_million_tokens"] == ("ok" if kept else "error")

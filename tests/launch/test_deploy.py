@@ -20,7 +20,7 @@ from sizing.launch.answer import Checkpoints, as_label
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled, gpu_of_label
+from sizing.launch.identity import UserFacts, gpu_of_label
 from sizing.launch.terms import dialect_of
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
@@ -371,7 +371,7 @@ def test_a_gpu_without_a_known_label_is_an_annotation(gpu: str, tmp_path: Path) 
     question = sizing.ask(model="llama-3.1-8b", gpu=gpu, isl=500, osl=100, rps=1)
     path = tmp_path / "k.yaml"
     path.write_text(deploy(sizing.estimate(question, simulated=False, relaxed=False)).text, encoding="utf-8")
-    (found,) = existing(str(path), Filled())
+    (found,) = existing(str(path), UserFacts())
     assert found.launched.gpu == gpu
 
 
@@ -407,7 +407,7 @@ def test_an_adapter_has_a_rank_that_the_engine_takes_and_is_loaded_by_name() -> 
         deploy(estimated(lora="4x20"), "vllm")
     line = "vllm serve llama-3.1-8b --enable-lora --max-lora-rank 20"
     with pytest.raises(InputError, match="--max-lora-rank: takes no 20"):
-        existing(line, Filled(gpu="l4", replicas=1))
+        existing(line, UserFacts(gpu="l4", replicas=1))
 
 
 def test_a_benchmark_whose_prompts_grow_on_their_way_asks_for_more_room() -> None:

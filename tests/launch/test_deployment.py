@@ -9,14 +9,14 @@ from manifest_builders import KINDS, MODEL, faults, only, written
 
 from sizing.launch.check import check
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.terms import layout_of
 from sizing.specs.errors import InputError
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_says_the_same(kind: str, tmp_path: Path) -> None:
-    found = only(existing(written(tmp_path, KINDS[kind]), Filled()))
+    found = only(existing(written(tmp_path, KINDS[kind]), UserFacts()))
     launched = found.launched
     assert (launched.model, launched.gpu, launched.replicas, launched.reserved_gpus) == (MODEL, "h100-sxm", 3, 4)
     assert layout_of(launched).gpus == layout_of(launched).tp == 4
@@ -33,12 +33,12 @@ def test_every_kind_says_the_same(kind: str, tmp_path: Path) -> None:
 def test_pools_are_told_by_flags_or_by_names(tmp_path: Path) -> None:
     decode = KINDS["llm-d"].partition("decode:\n")
     text = decode[0] + "prefill:\n" + decode[2].replace("replicas: 3", "replicas: 1") + "decode:\n" + decode[2]
-    found = existing(written(tmp_path, text), Filled())
+    found = existing(written(tmp_path, text), UserFacts())
     assert [(each.launched.role, each.launched.replicas) for each in found] == [("prefill", 1), ("decode", 3)]
     line = f"vllm serve {MODEL} -tp 4 --kv-transfer-config "
     config = '\'{"kv_connector": "NixlConnector", "kv_role": "%s"}\''
     for role, ours in (("kv_consumer", "decode"), ("kv_both", "whole")):
-        one = only(existing(line + config % role, Filled(gpu="h100-sxm", replicas=1)))
+        one = only(existing(line + config % role, UserFacts(gpu="h100-sxm", replicas=1)))
         assert one.launched.role == ours
 
 
@@ -53,7 +53,7 @@ python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 \\
 
 def test_a_script_of_sglang_counts_as_sglang_does(tmp_path: Path) -> None:
     found = only(
-        existing(written(tmp_path, SCRIPT, "start.sh"), Filled(gpu="h200-sxm", replicas=2, engine="sglang:0.5.9"))
+        existing(written(tmp_path, SCRIPT, "start.sh"), UserFacts(gpu="h200-sxm", replicas=2, engine="sglang:0.5.9"))
     )
     layout = layout_of(found.launched)
     assert (layout.tp, layout.dp, layout.ep, layout.gpus) == (1, 8, 8, 8)
@@ -71,18 +71,18 @@ docker run -d --gpus all --ipc=host -p 8000:8000 -e HF_TOKEN=$HF_TOKEN \\
 
 @pytest.mark.parametrize("name", ["start.sh", "start"])
 def test_a_container_s_command_is_what_follows_its_image(name: str, tmp_path: Path) -> None:
-    found = only(existing(written(tmp_path, DOCKER, name), Filled(gpu="h100-sxm", replicas=2)))
+    found = only(existing(written(tmp_path, DOCKER, name), UserFacts(gpu="h100-sxm", replicas=2)))
     assert (found.launched.model, layout_of(found.launched).tp) == (MODEL, 4)
     assert found.launched.serving.engine == "vllm:0.19.0" and found.lines["tp"] == 4
-    assert only(existing(DOCKER, Filled(gpu="h100-sxm", replicas=2))).launched == found.launched
+    assert only(existing(DOCKER, UserFacts(gpu="h100-sxm", replicas=2))).launched == found.launched
 
 
 def test_ranks_of_a_dense_model_are_replicas() -> None:
     line = f"vllm serve {MODEL} -tp 2 --data-parallel-size 4"
-    found = only(existing(line, Filled(gpu="h100-sxm", replicas=3))).launched
+    found = only(existing(line, UserFacts(gpu="h100-sxm", replicas=3))).launched
     assert (found.replicas, layout_of(found).gpus) == (12, 2)
     ranks = f"python -m sglang.launch_server --model-path {MODEL} --tp 8 --dp 4 --enable-dp-attention"
-    found = only(existing(ranks, Filled(gpu="h100-sxm", replicas=3, engine="sglang:0.5.9"))).launched
+    found = only(existing(ranks, UserFacts(gpu="h100-sxm", replicas=3, engine="sglang:0.5.9"))).launched
     assert (found.replicas, layout_of(found).gpus) == (12, 2)
 
 
@@ -95,7 +95,7 @@ def test_ranks_of_a_dense_model_are_replicas() -> None:
     ],
 )
 def test_without_a_length_the_model_s_own_must_fit_where_the_engine_says_so(line: str, length: int | None) -> None:
-    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.max_model_len == length
+    assert only(existing(line, UserFacts(gpu="h100-sxm", replicas=1))).launched.serving.max_model_len == length
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_without_a_length_the_model_s_own_must_fit_where_the_engine_says_so(line
 )
 def test_the_flag_of_a_quantised_checkpoint_says_how_to_read_it(model: str, flag: str, precision: str | None) -> None:
     line = f"vllm serve {model} -tp 8 --quantization {flag}"
-    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.precision == precision
+    assert only(existing(line, UserFacts(gpu="h100-sxm", replicas=1))).launched.precision == precision
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ def test_the_flag_of_a_quantised_checkpoint_says_how_to_read_it(model: str, flag
 )  # fmt: skip
 def test_what_is_wrong_is_named(line: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        existing(line, Filled(gpu="h100-sxm", replicas=1))
+        existing(line, UserFacts(gpu="h100-sxm", replicas=1))
     assert words in str(caught.value)
 
 
 def test_all_faults_of_a_command_are_told_at_once() -> None:
     line = f"vllm serve {MODEL} -tp 0 --max-num-seqs -1 --bogus 3 --kv-cache-dtype fp9 --hf-overrides x"
-    told = faults(line, Filled())
+    told = faults(line, UserFacts())
     assert len(told) == 6
     for words in (
         "-tp",
@@ -173,13 +173,13 @@ spec:
       - image: nvcr.io/nim/meta/llama-3.1-70b-instruct:1.8
         env: [{name: NIM_MODEL_PROFILE, value: vllm-fp8-tp4}]
 """
-    (told,) = faults(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    (told,) = faults(written(tmp_path, text), UserFacts(gpu="h100-sxm"))
     assert ":7: nvcr.io/nim" in told and "NIM_MODEL_PROFILE (vllm-fp8-tp4)" in told
 
 
 def test_what_another_command_prints_ends_no_command() -> None:
     line = f"vllm serve {MODEL} --served-model-name $(cat name.txt) --port $((8000 + 1)) -tp 4"
-    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
+    assert only(existing(line, UserFacts(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
 
 
 FLAGS = "-tp 2 --quantization fp8 --max-model-len 8192"
@@ -196,7 +196,7 @@ FLAGS = "-tp 2 --quantization fp8 --max-model-len 8192"
     ids=["arrays", "text", "defaults", "arguments"],
 )
 def test_a_script_holds_its_flags_in_variables(script: str, tmp_path: Path) -> None:
-    asked = Filled(gpu="h100-sxm", engine="vllm:0.11.0", replicas=1)
+    asked = UserFacts(gpu="h100-sxm", engine="vllm:0.11.0", replicas=1)
     (plain,) = existing(f"vllm serve llama-3.1-70b {FLAGS}", asked)
     path = tmp_path / "serve.sh"
     path.write_text(f"M=llama-3.1-70b\n{script}\n", encoding="utf-8")
@@ -214,15 +214,15 @@ def test_a_variable_that_doubles_ends_soon(tmp_path: Path) -> None:
         path = tmp_path / "serve.sh"
         path.write_text("A=xx\n" + f"{doubled}\n" * 40 + "vllm serve x $A\n", encoding="utf-8")
         with pytest.raises(InputError, match=told):
-            existing(str(path), Filled())
+            existing(str(path), UserFacts())
 
 
 def test_pools_whose_connector_says_no_role_are_told_by_their_names(tmp_path: Path) -> None:
     pool = '{{replicas: {}, containers: [{{modelCommand: vllmServe, args: ["--model", "{}", "--kv-transfer-config", \'{{"kv_connector":"NixlConnector","kv_role":"kv_both"}}\', "--max-num-seqs", "{}"]}}]}}'
     both = f"decode: {pool.format(3, MODEL, 64)}\nprefill: {pool.format(1, MODEL, 8)}\n"
-    found = existing(written(tmp_path, both), Filled(gpu="h100-sxm"))
+    found = existing(written(tmp_path, both), UserFacts(gpu="h100-sxm"))
     assert {(each.launched.role, each.launched.replicas) for each in found} == {("decode", 3), ("prefill", 1)}
-    assert only(existing(written(tmp_path, both.splitlines()[0]), Filled(gpu="h100-sxm"))).launched.role == "whole"
+    assert only(existing(written(tmp_path, both.splitlines()[0]), UserFacts(gpu="h100-sxm"))).launched.role == "whole"
 
 
 LLM_SERVICE = """\
@@ -245,7 +245,7 @@ spec:
 
 
 def test_a_service_of_llm_d_says_its_flags_without_a_command(tmp_path: Path) -> None:
-    on = Filled(gpu="h100-sxm")
+    on = UserFacts(gpu="h100-sxm")
     found = only(existing(written(tmp_path, LLM_SERVICE), on)).launched
     assert (found.model, found.replicas, found.reserved_gpus, found.role) == (MODEL, 2, 4, "whole")
     assert (found.serving.tp, found.serving.max_model_len, found.kv_precision) == (4, 16384, "fp8")
@@ -267,7 +267,7 @@ def test_a_service_of_llm_d_says_its_flags_without_a_command(tmp_path: Path) -> 
 def test_an_unknown_size_of_a_service_of_llm_d_is_a_fault(tmp_path: Path) -> None:
     path = written(tmp_path, LLM_SERVICE.replace("{tensor: 4}", "{tensorr: 4, dataRPCPort: 5555}"))
     with pytest.raises(InputError) as caught:
-        existing(path, Filled(gpu="h100-sxm"))
+        existing(path, UserFacts(gpu="h100-sxm"))
     (fault,) = caught.value.faults
     assert (fault.line, fault.field, fault.nearest) == (7, "parallelism.tensorr", "tensor")
 
@@ -275,7 +275,7 @@ def test_an_unknown_size_of_a_service_of_llm_d_is_a_fault(tmp_path: Path) -> Non
 def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None:
     text = "image: {repository: vllm/vllm-openai, tag: v0.19.0}\nargs: [--tensor-parallel-size, '2']\n"
     with pytest.raises(InputError) as caught:
-        existing(written(tmp_path, text), Filled())
+        existing(written(tmp_path, text), UserFacts())
     (fault,) = caught.value.faults
     assert "does not say the model, the GPU type, how many replicas run" in fault.message
     assert fault.allowed == "with -m MODEL, -g GPU (llmsize gpus), --replicas N"
@@ -293,19 +293,19 @@ def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None
 )
 def test_what_is_no_deployment_is_said(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        existing(written(tmp_path, text), Filled())
+        existing(written(tmp_path, text), UserFacts())
     assert words in str(caught.value)
 
 
 def test_aliases_that_expand_to_billions_end_soon(tmp_path: Path) -> None:
     levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 25))
     with pytest.raises(InputError, match="more than 200,000 entries"):
-        existing(written(tmp_path, f"a0: &a0 [x]\n{levels}"), Filled())
+        existing(written(tmp_path, f"a0: &a0 [x]\n{levels}"), UserFacts())
 
 
 def test_commands_of_one_server_that_listen_on_one_port_are_a_finding() -> None:
     def findings(*commands: str) -> list[tuple[str, str]]:
-        (found,) = check("\n".join(commands), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+        (found,) = check("\n".join(commands), demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)
         return [(each.level, each.message) for each in found.findings if each.rule == "port"]
 
     line = f"vllm serve {MODEL} -tp 2 --max-model-len 4743 --quantization fp8"

@@ -9,10 +9,10 @@ from manifest_builders import IMAGE, MODEL, faults, only, written
 
 from sizing.launch.check import check
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 
 SERVE = f"vllm serve {MODEL} "
-ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
+ON = UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ spec:
     ],
 )
 def test_gpus_need_an_equal_limit(resources: str, said: str, tmp_path: Path) -> None:
-    on = Filled(gpu="h100-sxm")
+    on = UserFacts(gpu="h100-sxm")
     (told,) = faults(written(tmp_path, pod(resources)), on)
     assert f":9: nvidia.com/gpu: requests 2 with {said}" in told and "limits: {nvidia.com/gpu: 2}" in told
     same = "{requests: {nvidia.com/gpu: 2}, limits: {nvidia.com/gpu: '2'}}"
@@ -136,7 +136,7 @@ def test_a_script_that_compose_mounts_is_followed(volume: str, tmp_path: Path) -
 
 def test_a_layout_that_the_heads_refuse_is_told_beside_missing_gpus(tmp_path: Path) -> None:
     text = pod("{limits: {nvidia.com/gpu: 2}}").replace("'2'", "'3'")
-    (found,) = check(written(tmp_path, text), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    (found,) = check(written(tmp_path, text), demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)
     failed = {each.rule: each.message for each in found.findings if each.level == "error"}
     assert failed["layout"] == "64 attention heads are not divisible by TP3" and "reserve 2" in failed["gpus"]
 
@@ -192,7 +192,7 @@ def test_the_engine_of_older_versions_is_refused(how: str, tmp_path: Path) -> No
 def test_two_engines_of_a_pod_are_replicas_with_ports_of_their_own(tmp_path: Path) -> None:
     one = f"{{image: {IMAGE}, args: [--model, {MODEL}, -tp, '2'PORT], resources: {{limits: {{nvidia.com/gpu: 2}}}}}}"
     text = f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: a}}\nspec:\n  replicas: 3\n  template:\n    spec:\n      containers:\n      - {one}\n      - {one}\n"
-    on = Filled(gpu="h100-sxm")
+    on = UserFacts(gpu="h100-sxm")
     (told,) = faults(written(tmp_path, text.replace("PORT", "")), on)
     assert ":10: a: listens on port 8000, as the engine of line 9 of the same pod does" in told
     apart = text.replace("PORT", "", 1).replace("PORT", ", --port, '8001'")
@@ -221,14 +221,14 @@ def test_bundles_of_workers_of_ray_serve_hold_one_gpu(tmp_path: Path) -> None:
 )
 def test_clouds_name_their_gpus(selector: str, gpu: str, tmp_path: Path) -> None:
     text = pod("{limits: {nvidia.com/gpu: 2}}").replace("spec:\n", f"spec:\n  nodeSelector: {{{selector}}}\n")
-    assert only(existing(written(tmp_path, text), Filled())).launched.gpu == gpu
+    assert only(existing(written(tmp_path, text), UserFacts())).launched.gpu == gpu
 
 
 def test_a_chart_of_llm_d_names_its_gpu_and_needs_no_flags(tmp_path: Path) -> None:
     text = "modelArtifacts: {uri: 'hf://meta-llama/Llama-3.1-8B-Instruct'}\ndecode:\n  replicas: 2\n"
     text += "  acceleratorTypes: {labelKey: nvidia.com/gpu.product, labelValues: [NVIDIA-H100-80GB-HBM3]}\n"
     text += "  containers: [{name: vllm, image: 'ghcr.io/llm-d/llm-d:v0.2.0', modelCommand: vllmServe}]\n"
-    launched = only(existing(written(tmp_path, text), Filled())).launched
+    launched = only(existing(written(tmp_path, text), UserFacts())).launched
     assert (launched.gpu, launched.replicas) == ("h100-sxm", 2)
 
 

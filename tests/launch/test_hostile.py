@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.shell import script
 from sizing.specs.errors import InputError
 
-FILLED = Filled(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)
+FILLED = UserFacts(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)
 FLAGS = [
     flag for name in launches().ids for row in load(launches(), name).spec.flags for flag in (*row.flags, *row.off)
 ]

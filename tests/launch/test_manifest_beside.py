@@ -8,10 +8,10 @@ import pytest
 from manifest_builders import IMAGE, KINDS, MODEL, faults, only, written
 
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
-ON = Filled(gpu="h100-sxm", replicas=1)
+ON = UserFacts(gpu="h100-sxm", replicas=1)
 POD = f"""\
 apiVersion: v1
 kind: Pod
@@ -117,17 +117,17 @@ def scaler(target: str, fewest: int, kind: str = "HorizontalPodAutoscaler", meta
 def test_an_autoscaler_is_of_one_kind_and_namespace(tmp_path: Path) -> None:
     own = KINDS["deployment"]
     of_set = scaler("kind: StatefulSet, name: chat", 9)
-    assert only(existing(written(tmp_path, own + of_set), Filled())).launched.replicas == 3
+    assert only(existing(written(tmp_path, own + of_set), UserFacts())).launched.replicas == 3
     both = [scaler("kind: Deployment, name: chat", count, metadata=f"{{namespace: n{count}}}") for count in (4, 5)]
-    assert only(existing(written(tmp_path, own + both[0]), Filled())).launched.replicas == 4
-    (told,) = faults(written(tmp_path, own + "".join(both)), Filled())
+    assert only(existing(written(tmp_path, own + both[0]), UserFacts())).launched.replicas == 4
+    (told,) = faults(written(tmp_path, own + "".join(both)), UserFacts())
     assert "replicas: is scaled by 2 autoscalers" in told
-    assert only(existing(written(tmp_path, own + "".join(both)), Filled(replicas=5))).launched.replicas == 5
+    assert only(existing(written(tmp_path, own + "".join(both)), UserFacts(replicas=5))).launched.replicas == 5
 
 
 def test_a_scaled_object_that_goes_to_zero_has_one_fault(tmp_path: Path) -> None:
     text = KINDS["deployment"] + scaler("name: chat", 0, "ScaledObject")
-    (told,) = faults(written(tmp_path, text), Filled())
+    (told,) = faults(written(tmp_path, text), UserFacts())
     assert "minReplicaCount: must be a whole number above 0, not 0" in told
 
 
@@ -140,5 +140,5 @@ def test_compose_replaces_nothing_by_the_environment_of_a_service(tmp_path: Path
         encoding="utf-8",
     )
     with pytest.raises(InputError) as caught:
-        existing(str(path), Filled(gpu="h100-sxm", replicas=1))
+        existing(str(path), UserFacts(gpu="h100-sxm", replicas=1))
     assert "takes $TP of Compose's shell or .env" in str(caught.value)

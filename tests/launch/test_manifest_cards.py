@@ -8,7 +8,7 @@ import pytest
 from manifest_builders import IMAGE, MODEL, NODE, faults, only, written
 
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
 
@@ -29,7 +29,7 @@ from sizing.specs.errors import InputError
     ],
 )
 def test_gpus_that_a_command_sees_are_those_that_it_reserves(line: str, gpus: int | None) -> None:
-    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.reserved_gpus == gpus
+    assert only(existing(line, UserFacts(gpu="h100-sxm", replicas=1))).launched.reserved_gpus == gpus
 
 
 POD_OF_SLICE = f"kind: Pod\nspec:\n  {NODE}\n  containers:\n  - image: {IMAGE}\n    args: [--model, llama-3.1-8b]\n    resources: {{limits: {{nvidia.com/mig-3g.40gb: 1}}}}\n"
@@ -37,14 +37,14 @@ POD_OF_SLICE = f"kind: Pod\nspec:\n  {NODE}\n  containers:\n  - image: {IMAGE}\n
 
 def test_a_pod_may_ask_for_a_slice_of_a_card(tmp_path: Path) -> None:
     pod = POD_OF_SLICE
-    found = only(existing(written(tmp_path, pod), Filled())).launched
+    found = only(existing(written(tmp_path, pod), UserFacts())).launched
     assert (found.gpu, found.reserved_gpus) == ("h100-sxm:3g.40gb", 1)
     bare = written(tmp_path, pod.replace(f"  {NODE}\n", ""))
-    assert only(existing(bare, Filled(gpu="a100-sxm-80gb"))).launched.gpu == "a100-sxm-80gb:3g.40gb"
-    assert only(existing(bare, Filled(gpu="h100-sxm:3g.40gb"))).launched.gpu == "h100-sxm:3g.40gb"
-    (told,) = faults(bare, Filled(gpu="h100-sxm:1g.10gb"))
+    assert only(existing(bare, UserFacts(gpu="a100-sxm-80gb"))).launched.gpu == "a100-sxm-80gb:3g.40gb"
+    assert only(existing(bare, UserFacts(gpu="h100-sxm:3g.40gb"))).launched.gpu == "h100-sxm:3g.40gb"
+    (told,) = faults(bare, UserFacts(gpu="h100-sxm:1g.10gb"))
     assert "gpu: is h100-sxm:3g.40gb here, and --gpu says h100-sxm:1g.10gb" in told
-    (told,) = faults(bare, Filled(gpu="l40s"))
+    (told,) = faults(bare, UserFacts(gpu="l40s"))
     assert "no slice" in told
 
 
@@ -63,7 +63,7 @@ def test_a_pod_may_ask_for_a_slice_of_a_card(tmp_path: Path) -> None:
 def test_a_share_of_a_card_is_refused(old: str, new: str, tmp_path: Path) -> None:
     pod = POD_OF_SLICE.replace(old, new)
     assert pod != POD_OF_SLICE
-    told = faults(written(tmp_path, pod), Filled(gpu="h100-sxm:3g.40gb"))
+    told = faults(written(tmp_path, pod), UserFacts(gpu="h100-sxm:3g.40gb"))
     assert any("gives a share of a card that others use too" in each for each in told)
 
 
@@ -76,7 +76,7 @@ def test_a_share_of_a_card_is_refused(old: str, new: str, tmp_path: Path) -> Non
 )
 def test_gpus_of_nodes_may_all_be_slices(old: str, new: str, tmp_path: Path) -> None:
     pod = POD_OF_SLICE.replace("nvidia.com/mig-3g.40gb", "nvidia.com/gpu").replace(old, new)
-    found = only(existing(written(tmp_path, pod), Filled())).launched
+    found = only(existing(written(tmp_path, pod), UserFacts())).launched
     assert (found.gpu, found.reserved_gpus) == ("h100-sxm:3g.40gb", 1)
 
 
@@ -103,7 +103,7 @@ DEVICES = "deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu
 )
 def test_services_of_one_server_on_the_same_cards_are_one_fault(stated: str, tmp_path: Path) -> None:
     path = written(tmp_path, DOCKER_OF_FOUR.format([stated] * 4))
-    (told,) = faults(path, Filled(gpu="h100-sxm"))
+    (told,) = faults(path, UserFacts(gpu="h100-sxm"))
     assert ":3: " in told and "llm-0, llm-1, llm-2 and llm-3 would run on the same cards: 0, 1" in told
 
 
@@ -118,36 +118,36 @@ def test_services_of_one_server_on_the_same_cards_are_one_fault(stated: str, tmp
     ],
 )  # fmt: skip
 def test_services_of_one_server_on_cards_of_their_own_are_replicas(stated: list[str], tmp_path: Path) -> None:
-    found = only(existing(written(tmp_path, DOCKER_OF_FOUR.format(stated)), Filled(gpu="h100-sxm")))
+    found = only(existing(written(tmp_path, DOCKER_OF_FOUR.format(stated)), UserFacts(gpu="h100-sxm")))
     assert (found.launched.replicas, found.launched.reserved_gpus, found.seen) == (4, 2, 2)
 
 
 def test_services_that_extend_others_are_those_of_compose(tmp_path: Path) -> None:
     path = written(tmp_path, DOCKER_OF_FOUR.format(["gpus: all"] + ["extends: {service: llm-0}"] * 3))
-    told = faults(path, Filled(gpu="h100-sxm"))
+    told = faults(path, UserFacts(gpu="h100-sxm"))
     assert len(told) == 3 and ":3: llm-1: extends another service; allowed: what `docker compose config`" in told[0]
 
 
 def test_files_that_compose_includes_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, "include: [other.yaml]\n" + DOCKER_OF_FOUR.format(["gpus: all"] * 4))
-    (told,) = faults(path, Filled(gpu="h100-sxm"))
+    (told,) = faults(path, UserFacts(gpu="h100-sxm"))
     assert ":1: include: adds other files, which are not read" in told
 
 
 def test_a_variable_numbers_the_cards_of_its_container(tmp_path: Path) -> None:
     stated = DEVICES.format("device_ids: ['2', '3']") + ", environment: {CUDA_VISIBLE_DEVICES: '2,3'}"
     text = f"services:\n  llm: {{image: '{IMAGE}', command: --model {MODEL} -tp 2, {stated}}}\n"
-    (told,) = faults(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    (told,) = faults(written(tmp_path, text), UserFacts(gpu="h100-sxm"))
     assert "CUDA_VISIBLE_DEVICES: numbers card 2, and its container has 2, numbered from 0" in told
 
 
 def test_ranks_that_share_nothing_need_cards_of_their_own() -> None:
     def reserved(cards: str) -> int | None:
         line = f"CUDA_VISIBLE_DEVICES={cards} vllm serve {MODEL} -tp 2 -dp 4"
-        return only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.reserved_gpus
+        return only(existing(line, UserFacts(gpu="h100-sxm", replicas=1))).launched.reserved_gpus
 
     assert [reserved(",".join(map(str, range(count)))) for count in (4, 6, 8, 10)] == [1, 1, 2, 3]
-    (told,) = faults(f"CUDA_VISIBLE_DEVICES=0 vllm serve {MODEL} -dp 2", Filled(gpu="h100-sxm", replicas=1))
+    (told,) = faults(f"CUDA_VISIBLE_DEVICES=0 vllm serve {MODEL} -dp 2", UserFacts(gpu="h100-sxm", replicas=1))
     assert "starts 2 replicas, and has 1 GPU" in told
 
 
@@ -176,7 +176,7 @@ def test_a_card_of_compose_belongs_to_one_service(
     each = (SERVICE.format(n, IMAGE, profile, MODEL, ids) for n, (profile, ids) in enumerate(services, 1))
     path = written(tmp_path, "services:\n" + "".join(each))
     if not told:
-        (found,) = existing(path, Filled(gpu="h100-sxm"))
+        (found,) = existing(path, UserFacts(gpu="h100-sxm"))
         assert (found.launched.replicas, found.launched.reserved_gpus) == (2, 2)
         apart = any(
             each.startswith("llm-1 and llm-2 have profiles that differ, and the same card") for each in found.assumed
@@ -184,6 +184,6 @@ def test_a_card_of_compose_belongs_to_one_service(
         assert apart == ("profiles" in services[0][0])
         return
     with pytest.raises(InputError) as caught:
-        existing(path, Filled(gpu="h100-sxm"))
+        existing(path, UserFacts(gpu="h100-sxm"))
     assert len(caught.value.faults) == len(told)
     assert all(words in str(fault) for words, fault in zip(told, caught.value.faults, strict=True))

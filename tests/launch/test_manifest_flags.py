@@ -8,14 +8,14 @@ import pytest
 from manifest_builders import IMAGE, KINDS, MODEL, faults, only, written
 
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.terms import layout_of
 from sizing.specs.errors import InputError
 
 
 def test_flags_have_the_lines_on_which_they_stand(tmp_path: Path) -> None:
     text = KINDS["deployment"]
-    lines = only(existing(written(tmp_path, text), Filled())).lines
+    lines = only(existing(written(tmp_path, text), UserFacts())).lines
     place = next(number for number, line in enumerate(text.splitlines(), 1) if "--tensor-parallel-size" in line)
     assert lines["tp"] == lines["model"] == place
     assert lines["replicas"] == 6
@@ -24,7 +24,7 @@ def test_flags_have_the_lines_on_which_they_stand(tmp_path: Path) -> None:
 def test_a_flag_that_stands_twice_is_told() -> None:
     found = only(
         existing(
-            f"vllm serve {MODEL} -tp 4 --max-num-seqs 8 -tp=2 --max-num-seqs 8", Filled(gpu="h100-sxm", replicas=1)
+            f"vllm serve {MODEL} -tp 4 --max-num-seqs 8 -tp=2 --max-num-seqs 8", UserFacts(gpu="h100-sxm", replicas=1)
         )
     )
     assert layout_of(found.launched).tp == 2
@@ -36,7 +36,8 @@ def test_a_flag_that_stands_twice_is_told() -> None:
 )
 def test_levels_of_compilation_are_read_as_vllm_reads_them(level: str) -> None:
     assert (
-        only(existing(f"vllm serve {MODEL} {level} -tp 4", Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
+        only(existing(f"vllm serve {MODEL} {level} -tp 4", UserFacts(gpu="h100-sxm", replicas=1))).launched.serving.tp
+        == 4
     )
 
 
@@ -82,12 +83,12 @@ def test_the_command_of_a_launcher_may_stand_in_quotes(tmp_path: Path) -> None:
 def test_flags_of_another_version_are_refused() -> None:
     line = f"vllm serve {MODEL} --all2all-backend naive"
     with pytest.raises(InputError, match=r"is no flag of vLLM 0\.9\.2; allowed: from 0\.12\.0"):
-        existing(line, Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.9.2"))
+        existing(line, UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.9.2"))
 
 
 def test_a_flag_may_be_said_to_change_nothing() -> None:
     line = f"vllm serve {MODEL} --my-plugin x -tp 2"
-    found = only(existing(line, Filled(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"}))))
+    found = only(existing(line, UserFacts(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"}))))
     assert layout_of(found.launched).tp == 2 and found.passed == {"--my-plugin"}
     (told,) = faults(
         f"vllm serve {MODEL} --tensor-parallel-size 2", ON_ONE._replace(ignored=frozenset({"--tensor-parallel-size"}))
@@ -95,7 +96,7 @@ def test_a_flag_may_be_said_to_change_nothing() -> None:
     assert "--tensor-parallel-size: changes what is predicted" in told
 
 
-ON_ONE = Filled(gpu="h100-sxm", replicas=1)
+ON_ONE = UserFacts(gpu="h100-sxm", replicas=1)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> No
     assert only(existing(written(tmp_path, here, "here.sh"), ON_ONE)).launched == beside
     indented = "".join(f"    {line}\n" for line in FLAGS.splitlines())
     mapped = f"kind: ConfigMap\ndata:\n  config.yaml: |\n{indented}---\nkind: Pod\nspec:\n  containers:\n  - image: {IMAGE}\n    args: [--config, /etc/x/config.yaml]\n"
-    found = only(existing(written(tmp_path, mapped, "k.yaml"), Filled(gpu="h100-sxm")))
+    found = only(existing(written(tmp_path, mapped, "k.yaml"), UserFacts(gpu="h100-sxm")))
     assert found.launched.serving.tp == 4 and found.lines["tp"] == 6
     (told,) = faults(written(tmp_path, here.replace("enforce-eager", "enforce-eagr"), "here.sh"), ON_ONE)
     assert "here.sh:7: --enforce-eagr: is not known" in told
@@ -154,7 +155,7 @@ def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> No
 )
 def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: str, tmp_path: Path) -> None:
     text = f"kind: Pod\nspec:\n  containers:\n  - image: {image}\n    args: [--model, {MODEL}]\n"
-    found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
+    found = only(existing(written(tmp_path, text), UserFacts(gpu="h100-sxm")))
     assert found.launched.serving.engine == f"vllm:{version}"
     assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
 
@@ -183,7 +184,7 @@ kind: ConfigMap
 metadata: {{name: sizes}}
 data: {{TP: "4"}}
 """
-    asked = Filled(gpu="h100-sxm")
+    asked = UserFacts(gpu="h100-sxm")
     assert only(existing(written(tmp_path, text), asked)).launched.serving.tp == 4
     alone = written(tmp_path, text.partition("---")[0])
     if "value:" not in env:
@@ -193,5 +194,5 @@ data: {{TP: "4"}}
 @pytest.mark.parametrize("words", ["vllm, serve", "/usr/bin/python3, -m, vllm.entrypoints.openai.api_server, --model"])
 def test_arguments_of_an_image_that_is_the_server_start_no_other(words: str, tmp_path: Path) -> None:
     text = KINDS["deployment"].replace('args: ["--model",', f"args: [{words},")
-    (told,) = faults(written(tmp_path, text), Filled())
+    (told,) = faults(written(tmp_path, text), UserFacts())
     assert "is an argument of the server that vllm/vllm-openai:v0.19.0 starts itself" in told

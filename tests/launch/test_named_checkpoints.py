@@ -11,7 +11,7 @@ from sizing.cli.main import run
 from sizing.launch.answer import Checkpoints, at_rank
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.question.options import SET_OPTIONS, options_of
 from sizing.question.question import Question
 from sizing.specs.errors import InputError
@@ -37,7 +37,7 @@ def test_a_checkpoint_is_read_back_as_what_it_holds(tmp_path: Path, target: str,
 
 
 def test_the_precision_that_nothing_says_is_told() -> None:
-    filled = Filled(model="llama-3.1-70b", gpu="h100-sxm", replicas=1)
+    filled = UserFacts(model="llama-3.1-70b", gpu="h100-sxm", replicas=1)
     (found,) = check("vllm serve org/llama-awq -tp 4", options=DEMAND, simulated=False, filled=filled)
     assert any(note.startswith("org/llama-awq stores BF16") for note in found.parts[0].assumed)
 

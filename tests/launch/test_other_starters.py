@@ -9,11 +9,11 @@ from manifest_builders import IMAGE, MODEL, faults, only, written
 
 from sizing.launch.deployment import existing
 from sizing.launch.documents import entries
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.manifests import OF_COMPOSE, ONE_REPLICA
 from sizing.launch.script_text import with_variables
 
-ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
+ON = UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ Restart=always
 
 
 def test_a_unit_of_systemd_is_read_as_its_command(tmp_path: Path) -> None:
-    found = only(existing(written(tmp_path, UNIT, "vllm.service"), Filled(engine="vllm:0.12.0")))
+    found = only(existing(written(tmp_path, UNIT, "vllm.service"), UserFacts(engine="vllm:0.12.0")))
     assert (found.launched.serving.tp, found.launched.serving.max_model_len, found.launched.replicas) == (4, 8192, 2)
     assert (found.line("command"), found.line("tp")) == (9, 10)
 
@@ -132,7 +132,7 @@ HELD = "kind: RayService\nmetadata: {name: svc}\nspec:\n  serveConfigV2: |\n"
 def test_the_file_of_ray_serve_is_read(size: str, held: bool, tmp_path: Path) -> None:
     text = RAY.replace("SIZE", size)
     text = HELD + "".join(f"    {line}\n" for line in text.splitlines()) if held else text
-    found = only(existing(written(tmp_path, text, "serve.yaml"), Filled(engine="vllm:0.12.0")))
+    found = only(existing(written(tmp_path, text, "serve.yaml"), UserFacts(engine="vllm:0.12.0")))
     launched = found.launched
     assert (launched.name, launched.model, launched.gpu, launched.replicas) == ("chat", "llama-3.1-8b", "h100-sxm", 3)
     assert (launched.serving.tp, launched.serving.prefix_caching) == (2, False)
@@ -143,7 +143,7 @@ def test_the_file_of_ray_serve_is_read(size: str, held: bool, tmp_path: Path) ->
 
 def test_an_argument_of_ray_serve_that_is_no_flag_is_told(tmp_path: Path) -> None:
     text = RAY.replace("SIZE", "{num_replicas: 1}").replace("max_model_len", "max_modellen")
-    told = faults(written(tmp_path, text, "serve.yaml"), Filled(engine="vllm:0.12.0"))
+    told = faults(written(tmp_path, text, "serve.yaml"), UserFacts(engine="vllm:0.12.0"))
     assert any(":10: --max-modellen" in each for each in told)
 
 

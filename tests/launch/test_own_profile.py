@@ -11,7 +11,7 @@ import sizing
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.question.options import SET_OPTIONS, options_of
 from sizing.specs.launch import Policy
 
@@ -34,14 +34,14 @@ def test_every_target_has_the_engine_of_the_runs_and_a_gpu_that_others_know(
     file = tmp_path / "started.sh"
     file.write_text(written.text)
     (plain,), (own,) = (
-        check(str(file), options=DEMAND, simulated=False, filled=Filled(gpu=gpu)) for gpu in (None, OWN)
+        check(str(file), options=DEMAND, simulated=False, filled=UserFacts(gpu=gpu)) for gpu in (None, OWN)
     )
     assert plain.parts[0].launched.gpu == "h100-sxm" and own.parts[0].launched.gpu == OWN
     assert plain.usd_per_hour == own.usd_per_hour is not None
 
 
 def test_a_check_says_whose_runs_keep_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
-    filled, policy = Filled(gpu=OWN), Policy(confidence=0.5, max_usd_per_million_tokens=1000)
+    filled, policy = UserFacts(gpu=OWN), Policy(confidence=0.5, max_usd_per_million_tokens=1000)
     (found,) = check("vllm serve llama-3.1-8b", options=DEMAND, simulated=False, filled=filled, policy=policy)
     assert found.parts[0].launched.serving.engine == "vllm:0.19.0"
     (sure,) = (each.message for each in found.findings if each.rule == "confidence")
@@ -89,7 +89,7 @@ def test_a_setting_of_several_gpu_types_waits(
 
 
 def test_what_cannot_serve_has_rows_of_its_limits_and_no_cost_of_the_demand() -> None:
-    filled = Filled(gpu="h100-sxm")
+    filled = UserFacts(gpu="h100-sxm")
     text = ["tokens.isl=500", "tokens.osl=100", "limits.ttft=p95:500ms", "limits.itl=50ms"]
     found = [
         check("vllm serve llama-3.1-8b", options=options_of(SET_OPTIONS, {"set": [*text, f"demand.requests_per_s={rate}"]}),

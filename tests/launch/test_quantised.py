@@ -6,8 +6,8 @@ import pytest
 
 import sizing
 from sizing.launch.deploy import deploy
-from sizing.launch.deployment import Existing, existing
-from sizing.launch.identity import Filled
+from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
 PLAIN, FP8 = "meta-llama/Llama-3.1-70B-Instruct", "RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8"
@@ -17,9 +17,9 @@ STARTS = {
 }
 
 
-def read(words: str, *, engine: str = "vllm", model: str = PLAIN, version: str | None = None) -> Existing:
+def read(words: str, *, engine: str = "vllm", model: str = PLAIN, version: str | None = None) -> ExistingDeployment:
     named = None if version is None else f"{engine}:{version}"
-    (found,) = existing(f"{STARTS[engine].format(model)} {words}", Filled(gpu="h100-sxm", engine=named))
+    (found,) = existing(f"{STARTS[engine].format(model)} {words}", UserFacts(gpu="h100-sxm", engine=named))
     return found
 
 
@@ -47,7 +47,7 @@ def test_only_what_an_engine_makes_while_it_loads_is_asked_of_a_plain_checkpoint
 
 def test_a_folder_may_store_what_its_flag_says() -> None:
     line = f"{STARTS['vllm'].format('/models/llama-awq')} --quantization awq"
-    (found,) = existing(line, Filled(model=PLAIN, gpu="h100-sxm"))
+    (found,) = existing(line, UserFacts(model=PLAIN, gpu="h100-sxm"))
     assert found.launched.precision == "int4"
 
 
@@ -83,4 +83,4 @@ def test_vllm_refuses_fewer_tokens_a_step_than_sequences_at_once() -> None:
     assert sizing.ask("chat", gpu="h100-sxm", engine="sglang", **sizes).service.serving.max_num_seqs == 2000
     line = f"{STARTS['vllm'].format(PLAIN)} --quantization fp8 --max-num-seqs 2000 --max-num-batched-tokens 1024"
     with pytest.raises(InputError, match=said):
-        sizing.check(line, demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+        sizing.check(line, demand="chat", filled=UserFacts(gpu="h100-sxm"), simulated=False)

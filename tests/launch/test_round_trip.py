@@ -11,7 +11,7 @@ import sizing
 from sizing.catalog import profiles
 from sizing.launch.arguments import Source, read
 from sizing.launch.deploy import ENGINES, WRITERS, deploy
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.terms import Dialect, Word, data_of, dialect_of, layout_of, terms_of, write
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Launched
@@ -206,6 +206,6 @@ def test_a_version_and_more_replicas_may_be_said(asked: dict[str, str], tmp_path
     outcome = sizing.estimate(sizing.ask(asked["plain"]), simulated=False, relaxed=False)
     path = tmp_path / "k"
     path.write_text(deploy(outcome, "vllm").text, encoding="utf-8")
-    assert sizing.check(str(path), demand=asked["plain"], filled=Filled(gpu="h100-sxm"), simulated=False)
+    assert sizing.check(str(path), demand=asked["plain"], filled=UserFacts(gpu="h100-sxm"), simulated=False)
     with pytest.raises(InputError, match="replicas: is 1 here, and --replicas says 2"):
-        sizing.check(str(path), demand=asked["plain"], filled=Filled(replicas=2), simulated=False)
+        sizing.check(str(path), demand=asked["plain"], filled=UserFacts(replicas=2), simulated=False)

@@ -8,10 +8,10 @@ import pytest
 from manifest_builders import IMAGE, faults, only, written
 
 from sizing.launch.deployment import existing
-from sizing.launch.identity import Filled
+from sizing.launch.identity import UserFacts
 from sizing.launch.shell import script
 
-ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
+ON = UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 SERVE = "vllm serve llama-3.1-8b"
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from manifest_builders import faults, only, written
 
-from sizing.launch.deployment import Existing, existing
-from sizing.launch.identity import Filled
+from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.identity import UserFacts
 
-ON_ONE = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
+ON_ONE = UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 SERVE = "vllm serve llama-3.1-8b"
 
 
-def read(script: str, folder: Path, asked: Filled = ON_ONE) -> Existing:
+def read(script: str, folder: Path, asked: UserFacts = ON_ONE) -> ExistingDeployment:
     return only(existing(written(folder, f"{script}\n", "run.sh"), asked))
 
 
@@ -145,10 +145,10 @@ def test_quotes_keep_a_variable_one_word(tmp_path: Path) -> None:
 def test_a_comment_at_the_head_holds_for_the_first_engine(tmp_path: Path) -> None:
     """Commands of other kinds between them do not end it. It does not hold for a second engine."""
     head = "#!/bin/bash\n# llmsize/gpu=h100-sxm llmsize/replicas=3 llmsize/engine=vllm:0.12.0\nset -euo pipefail\ncd /srv\n"
-    found = read(f"{head}{SERVE} -tp 2", tmp_path, Filled())
+    found = read(f"{head}{SERVE} -tp 2", tmp_path, UserFacts())
     assert (found.launched.replicas, found.launched.gpu) == (3, "h100-sxm")
     two = written(tmp_path, f"{head}{SERVE} -tp 2 &\n{SERVE} -tp 4\n", "two.sh")
-    (fault,) = faults(two, Filled())
+    (fault,) = faults(two, UserFacts())
     assert "two.sh:6" in fault and "how many replicas run" in fault
 
 
@@ -161,7 +161,7 @@ spec:
     env: [{{name: TP, value: "4"}}]
     command: [bash, -c, 'TP=${{TP:-2}}; : "${{TP:=1}}"; {SERVE} -tp $TP']
 """
-    assert only(existing(written(tmp_path, text), Filled(gpu="h100-sxm"))).launched.serving.tp == 4
+    assert only(existing(written(tmp_path, text), UserFacts(gpu="h100-sxm"))).launched.serving.tp == 4
 
 
 def test_arrays_without_an_end_end_soon(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from random_questions import EXPERTS, GPUS, drawn
 
 from sizing import ask
-from sizing.answers.answer import Answer, spent
+from sizing.answers.answer import Answer, objective_value
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, with_cheaper
 from sizing.answers.search import at_load
@@ -32,7 +32,7 @@ def answered(simulated: bool, *options: tuple[str, Any]) -> Answer | None:
 
 
 def dollars(found: Answer | None, what: str = "gpus") -> float:
-    return float("inf") if found is None else spent(found, "cost" if what == "cost" else "gpus")
+    return float("inf") if found is None else objective_value(found, "cost" if what == "cost" else "gpus")
 
 
 def layouts(options: dict[str, Any]) -> list[dict[str, int]]:

@@ -65,7 +65,7 @@ def h100() -> tuple[str, profiles.Gpu]:
 def own_file(folder: Path, text: str = OWN_FILE) -> servers.CompleteServer:
     path = folder / "own.yaml"
     path.write_text(text)
-    return servers.resolve(servers.load_server(str(path)), *h100())
+    return servers.complete_server(servers.load_server(str(path)), *h100())
 
 
 # --- formulas -------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_a_server_of_gpus_without_a_known_price_needs_one(tmp_path: Path) -> Non
     path.write_text("gpus: 8\n")
     a100 = profiles.load_gpu("a100-sxm-80gb")
     with pytest.raises(InputError, match="no price of a server with 8 x A100"):
-        servers.resolve(servers.load_server(str(path)), a100.id, a100.spec)
+        servers.complete_server(servers.load_server(str(path)), a100.id, a100.spec)
 
 
 def test_a_server_too_small_for_a_replica_is_refused(tmp_path: Path) -> None:
@@ -411,9 +411,9 @@ def test_a_server_too_small_for_a_replica_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_no_name_of_a_server(tmp_path: Path) -> None:
     path = tmp_path / "63"
     path.write_text(OWN_FILE)
-    assert servers.resolve(servers.load_server(str(path)), *h100()).title == "unnamed"
+    assert servers.complete_server(servers.load_server(str(path)), *h100()).title == "unnamed"
     path.write_text(OWN_FILE + "name: Ours\n")
-    assert servers.resolve(servers.load_server(str(path)), *h100()).title == "Ours"
+    assert servers.complete_server(servers.load_server(str(path)), *h100()).title == "Ours"
 
 
 def test_prices_by_provider_and_kind() -> None:

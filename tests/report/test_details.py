@@ -74,7 +74,7 @@ def test_records_that_are_alike_but_for_their_names_show_their_figures() -> None
     assert any(line.split() == ["one", "3", "5"] for line in shown(Ways((Alike("one", 3, 5.0), Alike("two", 3, 5.0)))))
 
 
-class Judged(NamedTuple):
+class LimitRow(NamedTuple):
     name: str
     passed: bool
     gpus_at_least: bool
@@ -83,11 +83,11 @@ class Judged(NamedTuple):
 
 class AllJudged(NamedTuple):
     passed: bool
-    each: tuple[Judged, ...]
+    each: tuple[LimitRow, ...]
     changes: tuple[Point, ...] | None = None
 
 
 def test_a_verdict_is_said_in_words() -> None:
-    first, second, *_ = shown(AllJudged(False, (Judged("a", False, False, 4),)))
+    first, second, *_ = shown(AllJudged(False, (LimitRow("a", False, False, 4),)))
     assert (first.split(), second.split(maxsplit=1)) == (["verdict", "fails"], ["each", "name a, fails, GPUs 4"])
-    assert "passes, at least so many GPUs, GPUs 4" in shown(AllJudged(True, (Judged("a", True, True, 4),)))[1]
+    assert "passes, at least so many GPUs, GPUs 4" in shown(AllJudged(True, (LimitRow("a", True, True, 4),)))[1]

@@ -25,10 +25,10 @@ from sizing.report.parts.screen import (
     KEPT,
     MISSED,
     OBJECTIVES,
-    Judged,
-    few,
+    LimitRow,
+    assumption_lines,
+    first_lines,
     latencies,
-    rests_on,
 )
 
 SCREENS = {
@@ -158,7 +158,7 @@ def test_the_verdict_is_green_where_the_answer_is_feasible(name: str) -> None:
     assert first.lines[0].style.endswith(KEPT if found.feasible else MISSED)
 
 
-def judged(name: str) -> dict[str, Judged]:
+def judged(name: str) -> dict[str, LimitRow]:
     """The table of figures of a case by name."""
     table = next(section for section in sections(document(name)) if isinstance(section, Table))
     return {row.name: row for row in table.records}
@@ -393,7 +393,7 @@ def test_a_heading_folds_over_three_lines_at_most_where_there_is_room() -> None:
 
 
 def test_a_borrowed_image_encoder_is_an_assumption_of_the_first_screen_and_no_kernel() -> None:
-    (line,) = rests_on([Assumption("image encoder", "borrowed, a tower", "", "datasheet", "")], counted=False)
+    (line,) = assumption_lines([Assumption("image encoder", "borrowed, a tower", "", "datasheet", "")], counted=False)
     assert (line.label, line.text) == ("Assumed", "an image encoder (borrowed, a tower)")
 
 
@@ -411,7 +411,7 @@ def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> Non
 
 
 def test_a_page_leaves_out_the_number_of_lines_that_only_a_screen_hides() -> None:
-    shown, more = few("Pays", ("one", "two", "three"), "way", 1)
+    shown, more = first_lines("Pays", ("one", "two", "three"), "way", 1)
     assert shown.text == "one" and not shown.of_screen
     assert more.text == "2 more ways: --verbose" and more.of_screen
     assert more.detailed == ("two", "three"), "with --verbose the others stand in its place"
@@ -436,9 +436,9 @@ def test_one_latency_has_one_name_in_limits_and_refusals() -> None:
 
 def test_habits_of_users_are_assumed_aloud_only_where_users_are_shown() -> None:
     habit = Assumption("requests per user per day", 3.0, "", "assumed", "defaults")
-    (line,) = rests_on([habit], counted=False)
+    (line,) = assumption_lines([habit], counted=False)
     assert line.text == "3 requests/user/day"
-    assert not list(rests_on([habit], counted=False, by_day=False))
+    assert not list(assumption_lines([habit], counted=False, by_day=False))
 
 
 def test_another_layout_states_a_latency_in_the_statistic_of_its_limit(capsys: Capture) -> None:

@@ -7,7 +7,7 @@ from screens import Capture, printed
 
 from sizing.cli.main import run
 from sizing.report.parts.screen import (
-    kept,
+    limits_verdict,
 )
 
 
@@ -15,7 +15,7 @@ def test_a_budget_says_why_it_serves_no_more_and_no_limit_is_not_confirmed(capsy
     asked = ["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--concurrency", "200"]
     assert run([*asked, "--no-verify", "--gpus", "1"]) == 1
     assert ", 80 % of the highest stable rate (--max-utilisation)" in " ".join(capsys.readouterr().out.split())
-    assert kept(False, True) == "No latency limit is set; rate confirmed by simulation"
+    assert limits_verdict(False, True) == "No latency limit is set; rate confirmed by simulation"
 
 
 def test_gpus_to_spare_are_not_in_the_figures(capsys: Capture) -> None:

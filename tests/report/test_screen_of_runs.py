@@ -7,7 +7,7 @@ from screens import Capture, printed
 
 from sizing.cli.main import run
 from sizing.report.parts.evidence import Evidence, LimitedLatency, SurerType, doubts
-from sizing.report.parts.screen import LIMITS_HOLD, sure
+from sizing.report.parts.screen import LIMITS_HOLD, sure_line
 from sizing.specs.bands import ConfidentSize, ErrorBand
 
 LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -88,8 +88,10 @@ def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(st
 
 def test_a_sure_share_counts_its_runs() -> None:
     several, own = ConfidentSize(None, 0.9, 3, 0.6, any_gpu=True), ConfidentSize(None, 0.9, 1, 0.6, own=True)
-    assert "published runs like this on any GPU generation (3 groups); no count" in sure(4, several, LIMITS_HOLD).text
-    assert "runs as far off as your own (1 run); no count" in sure(4, own, LIMITS_HOLD).text
+    assert (
+        "published runs like this on any GPU generation (3 groups); no count" in sure_line(4, several, LIMITS_HOLD).text
+    )
+    assert "runs as far off as your own (1 run); no count" in sure_line(4, own, LIMITS_HOLD).text
 
 
 def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
@@ -102,23 +104,23 @@ def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
 def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
     said = "16 GPUs keep the limits in 60 % of similar benchmark runs, 24{} in 90 % or more"
-    assert sure(16, size, LIMITS_HOLD, "", " (as TP4)").text == said.format(" (as TP4)")
-    assert sure(16, size, LIMITS_HOLD).text == said.format("")
+    assert sure_line(16, size, LIMITS_HOLD, "", " (as TP4)").text == said.format(" (as TP4)")
+    assert sure_line(16, size, LIMITS_HOLD).text == said.format("")
 
 
 def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.83)
-    said = sure(16, size, LIMITS_HOLD)
+    said = sure_line(16, size, LIMITS_HOLD)
     assert said.text == "16 GPUs keep the limits in 83 % of similar benchmark runs, 24 in 90 % or more"
-    enough = sure(24, size._replace(chance=0.96), LIMITS_HOLD)
+    enough = sure_line(24, size._replace(chance=0.96), LIMITS_HOLD)
     assert enough.text == "24 GPUs keep the limits in 96 % of similar benchmark runs"
 
 
 def test_runs_of_other_gpus_are_never_called_similar() -> None:
     """A GPU without enough runs of its own never looks as sure as one that has them."""
     own, other = (ConfidentSize(4, 0.9, 3, 0.95, any_gpu=any_gpu) for any_gpu in (False, True))
-    assert sure(4, own, LIMITS_HOLD).text == "4 GPUs keep the limits in 95 % of similar benchmark runs"
-    assert sure(4, other, LIMITS_HOLD).text == "4 GPUs keep the limits in 95 % of benchmark runs on any GPU"
+    assert sure_line(4, own, LIMITS_HOLD).text == "4 GPUs keep the limits in 95 % of similar benchmark runs"
+    assert sure_line(4, other, LIMITS_HOLD).text == "4 GPUs keep the limits in 95 % of benchmark runs on any GPU"
     found = Evidence(3, 0.95, None, None)
     assert not list(doubts(found, "B200", ()))
     (line,) = doubts(found._replace(any_gpu=True), "B200", ())

@@ -225,7 +225,7 @@ def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Question
             "serving": serving,
         }
     )
-    return question.resolve(workload, question.service_of(workload, real_model(name), (spec, version)))
+    return question.question_of_workload(workload, question.service_of(workload, real_model(name), (spec, version)))
 
 
 def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> None:

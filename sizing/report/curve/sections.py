@@ -30,7 +30,7 @@ from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
 from sizing.report.parts.question import is_limited, lengths, people_words
-from sizing.report.parts.screen import Judged
+from sizing.report.parts.screen import LimitRow
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
 from sizing.specs.workload import GENERATE, LATENCIES
@@ -115,11 +115,11 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         *_setup(record),
         *_pools(record),
         *_pareto(record),
-        *screen.few("Not drawn", refused, "line", 1),
+        *screen.first_lines("Not drawn", refused, "line", 1),
     ]
     shows = screen.NEXT.replace("shows", "draws the curve and shows") if table is not None else screen.NEXT
-    after = screen.following("; ".join((*between, shows)), *between)
-    yield Facts((*facts, *screen.rests_on(record.assumptions), after))
+    after = screen.next_line("; ".join((*between, shows)), *between)
+    yield Facts((*facts, *screen.assumption_lines(record.assumptions), after))
 
 
 def _verdict(record: CurveRecord) -> Facts:
@@ -151,7 +151,7 @@ def _of_demand(sized: SizedFor, line: LineRecord, point: CurvePoint, within: str
     return Facts((screen.verdict(said, good=True),), headline)
 
 
-def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterator[Judged]:
+def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterator[LimitRow]:
     """Yield the latencies and the rate of the chosen point."""
     limits = {f"{metric}_ms": record.limits[metric] for metric in LATENCIES}
     yield from screen.latencies(

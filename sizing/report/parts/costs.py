@@ -13,7 +13,7 @@ from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import Assumption, Explanation, Quantity, Table, in_words
 from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.break_even import SECONDS_PER_DAY
-from sizing.planning.cost import Bill, Deployed
+from sizing.planning.cost import Bill, SizedType
 from sizing.planning.offers import BreakEven, CostOption, own_server
 from sizing.planning.tco import REQUESTS
 from sizing.planning.usage import BY_TIME, LoadKind
@@ -40,7 +40,7 @@ def explanations(bill: Bill) -> Iterator[Explanation]:
     yield from map(_break_even, bill.break_even)
 
 
-def _load(deployed: Deployed, *, several: bool) -> Iterator[Explanation]:
+def _load(deployed: SizedType, *, several: bool) -> Iterator[Explanation]:
     usage, about = deployed.usage, f"{LOAD} ({deployed.usage.gpu})" if several else LOAD
     found = deployed.priced.outcome.question.origin.demanded
     for step in found.steps if found is not None and found.mean_per_s is not None else ():
@@ -50,7 +50,7 @@ def _load(deployed: Deployed, *, several: bool) -> Iterator[Explanation]:
     yield derived("sized for", usage.sized_to_load, usage, gpus=deployed.best.gpus, about=about)
 
 
-def _option(option: CostOption, deployed: Deployed) -> Iterator[Explanation]:
+def _option(option: CostOption, deployed: SizedType) -> Iterator[Explanation]:
     usage, server, owned = deployed.usage, deployed.server_of(option), option.parts_usd_per_year is not None
     requests, count = usage.load_per_s * hours_per_year() * 3600, plural(usage.replicas, usage.unit)
     way = "following" if option.kind == "cloud" and option.follows_load else f"of {option.kind}"
@@ -86,7 +86,7 @@ def assumptions(bill: Bill) -> Iterator[Assumption]:
     yield from (assumed("API prices", prices) for prices in bill.ways.api)
 
 
-def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
+def _of_deployed(deployed: SizedType) -> Iterator[Assumption]:
     question, chosen, load = deployed.priced.outcome.question, deployed.best.decode.replica, deployed.usage.load
     if load != "mean_load":
         yield assumed("load", load=LOADS[load], sized=load == "as_sized")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer, Outcome, Pool, spent
+from sizing.answers.answer import Answer, Outcome, Pool, objective_value
 from sizing.formats.view import Facts, Line, Section, filled, labelled
 from sizing.formats.words import milliseconds, number, of_limit, percent, plural
 from sizing.question.question import Question
@@ -138,7 +138,7 @@ def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
     """Whether pools are better by the objective: fewer GPUs (dollars, watts), or more requests/s from a budget."""
     if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
+    return objective_value(pooled, question.rules.objective) < objective_value(aggregated, question.rules.objective)
 
 
 def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
@@ -209,7 +209,7 @@ def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
-    holds = screen.kept(limited, disaggregated.sizes_tried is not None, not_replayed(inputs.demand, ""))
+    holds = screen.limits_verdict(limited, disaggregated.sizes_tried is not None, not_replayed(inputs.demand, ""))
     left = screen.unused(inputs.gpu_budget, disaggregated.gpus or 0)
     words = "; ".join(filter(None, (holds, _against(disaggregated), left)))
     sure = SureOf(

@@ -400,7 +400,7 @@ class SureOf(NamedTuple):
             if sure is None and found.groups and found.why_not is None:  # of given GPUs the rate is sure
                 yield from screen.served(known, self.limited, None)
             else:
-                yield screen.sure(self.gpus, known, keeps, without, shape, first)
+                yield screen.sure_line(self.gpus, known, keeps, without, shape, first)
             if found.surer is not None:
                 yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()
         if limited is not None:

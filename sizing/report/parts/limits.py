@@ -45,7 +45,7 @@ class Limiting(NamedTuple):
 
 def limiting(best: Answer, outcome: Outcome) -> Limiting:
     """The limit on the load of a replica of the answer."""
-    question, relaxation, beyond = outcome.question, outcome.hints.relaxation, outcome.hints.beyond
+    question, relaxation, beyond = outcome.question, outcome.hints.relaxation, outcome.hints.next_limit
     binding = best.pool.capacity.binding
     found = Limiting(binding)
     if relaxation is not None:

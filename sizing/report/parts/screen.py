@@ -49,7 +49,7 @@ EXPLAINS = "--explain derives it"
 DERIVED = f"{NEXT}, {EXPLAINS}"
 
 
-class Judged(NamedTuple):
+class LimitRow(NamedTuple):
     """A predicted figure, its range in 8 of 10 similar published runs, its limit, and whether it keeps the limit."""
 
     name: str
@@ -68,11 +68,11 @@ JUDGED = (
     in_words("predicted", "predicted")._replace(is_number=True),
     in_words("span", "likely range", nothing=""),
     in_words("limit", "limit", nothing=""),
-    in_words("verdict", "", nothing="", style=Judged.style),
+    in_words("verdict", "", nothing="", style=LimitRow.style),
 )
 
 
-def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True, note: str = "") -> Table:
+def figures(rows: Iterable[LimitRow], known: str = "predicted", *, banded: bool = True, note: str = "") -> Table:
     """The table of figures and limits, with a `note`.
 
     `known` is the heading of the figures. If `banded` and no figure has a range, the table says so.
@@ -90,7 +90,7 @@ def latencies(
     limits: LimitsInMs,
     band: Callable[[str, str], ErrorBand | None] = lambda name, statistic: None,
     binding: str = "",
-) -> Iterator[Judged]:
+) -> Iterator[LimitRow]:
     """Yield TTFT, ITL and E2E, each in the statistic of its limit (the mean without a limit).
 
     `value` (ms) and `band` take the name of the latency (`ttft_ms`) and the statistic. A task with a single result has one
@@ -109,7 +109,7 @@ def latencies(
         if limit is not None:
             kept = BINDS if binding == quantity.heading.lower() else OK
             verdict = NONE if found is None else kept if found <= limit.ms else OVER
-        yield Judged(
+        yield LimitRow(
             f"{'latency' if single else quantity.heading} {statistic}",
             quantity.text_of(found),
             None if error is None else between(error.low, error.high, quantity.write),
@@ -135,10 +135,10 @@ def rate(
     band: ErrorBand | None = None,
     *,
     binds: bool = False,
-) -> Judged:
+) -> LimitRow:
     """A rate, or requests in flight, and the `least` value that is asked for; it `binds` where no latency ends the load."""
     kept = least is None or value is None or value >= least * (1 - 1e-9)
-    return Judged(
+    return LimitRow(
         name,
         number(value),
         None if band is None else between(band.low, band.high, number),
@@ -147,7 +147,7 @@ def rate(
     )
 
 
-def missed(rows: Iterable[Judged]) -> list[str]:
+def missed(rows: Iterable[LimitRow]) -> list[str]:
     """The names of figures that miss their limits."""
     return [row.name for row in rows if row.verdict == OVER]
 
@@ -157,7 +157,7 @@ def verdict(text: str, *, good: bool) -> Line:
     return Line(text, style=f"bold {KEPT if good else MISSED}")
 
 
-def kept(limited: bool, verified: bool, unreplayed: str = "") -> str:
+def limits_verdict(limited: bool, verified: bool, unreplayed: str = "") -> str:
     """Write that the limits are kept (if `limited`), whether a simulation confirmed it (`verified`), and what of a trace it left out."""
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
     if unreplayed:
@@ -174,7 +174,7 @@ def unused(budget: int | None, gpus: int, *, later: bool = False) -> str:
     return f"{budget - gpus:,} of {budget:,} to spare" + ("" if later else f", all figures are of {gpus:,}")
 
 
-def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: str = "", first: str = "") -> Line:
+def sure_line(gpus: int, found: ConfidentSize, keeps: str, without: str = "", shape: str = "", first: str = "") -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
     The share of runs that the expected number suffices in is said wherever it is known.
@@ -242,7 +242,7 @@ def dollars(usd_per_hour: float | None) -> str:
     return f"{money(usd_per_hour)}/h, {rounded_usd(usd_per_hour * HOURS_PER_MONTH)} a month"
 
 
-def used(share: float, *, by_rate: bool) -> str:
+def load_words(share: float, *, by_rate: bool) -> str:
     """Write the traffic as a share of the most requests/s that a deployment serves within the limits.
 
     Where the demand is not stated `by_rate`, its share of the most users or requests in flight is another: more make each slower.
@@ -315,7 +315,7 @@ def memory_bar(m: MemoryUse, optimisations: Iterable[str] = (), *, shared: bool 
     return Whole("One GPU", parts, m.visible_gib if over_gib(m) else max(m.visible_gib, filled), write_gib)
 
 
-def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
+def first_lines(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
     """Yield the first `most` of `texts`, a line each, and on a screen the number of the others, which `of` describes.
 
     With all details, the others are there too.
@@ -339,10 +339,10 @@ def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
 
 def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
     """Yield the changes that make a question feasible, or a line that none was found."""
-    yield from few("Try", suggestions or ("no single change that was tried",), "change", MOST_CHANGES)
+    yield from first_lines("Try", suggestions or ("no single change that was tried",), "change", MOST_CHANGES)
 
 
-def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day: bool = True) -> Iterator[Line]:
+def assumption_lines(assumptions: Sequence[Assumption], *, counted: bool = True, by_day: bool = True) -> Iterator[Line]:
     """Yield the assumptions that a user could have stated, and how the inputs are known.
 
     The assumptions are `counted` if the list has all assumptions of an answer. The habits of users are left out unless the
@@ -371,6 +371,6 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
         yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
 
 
-def following(text: str = NEXT, *detailed: str) -> Line:
+def next_line(text: str = NEXT, *detailed: str) -> Line:
     """The line with options and commands to try next; `detailed` are the ones that are left with --verbose."""
     return Line(text, "Next", DIM, detailed=detailed)

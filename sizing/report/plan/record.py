@@ -21,7 +21,7 @@ from sizing.planning.fleet import (
     utilisation,
 )
 from sizing.planning.growth import Growing
-from sizing.planning.plan import Moved, Plan
+from sizing.planning.plan import MovedWorkload, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, tenants_sure, total
 from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
@@ -299,7 +299,7 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
     return filled(Users, user, daily_active_users=user.users_of(rate), stated=stated_users)
 
 
-def _move(move: Moved, now: Provision) -> Move:
+def _move(move: MovedWorkload, now: Provision) -> Move:
     name = move.answer.workload.name
     source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:

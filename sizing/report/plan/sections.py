@@ -36,12 +36,12 @@ from sizing.report.parts.growth import growth_lines
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, not_replayed, replica_lines
 from sizing.report.parts.screen import (
     SINGLE,
-    few,
-    following,
-    kept,
+    assumption_lines,
+    first_lines,
     less_margin,
+    limits_verdict,
+    next_line,
     of_gpus,
-    rests_on,
     unused,
     verdict,
     would_help,
@@ -103,7 +103,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
     asked = record.inputs["workloads"].values()
     by_day = record.utilisation_mean is not None or any(is_by_day(each.demand) for each in asked)
     draws = () if record.uncertainty is None else _draws(record.uncertainty)
-    yield Facts((*facts, *draws, *rests_on(record.assumptions, by_day=by_day), following()))
+    yield Facts((*facts, *draws, *assumption_lines(record.assumptions, by_day=by_day), next_line()))
 
 
 def _headline(record: PlanReport) -> str:
@@ -139,7 +139,7 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     """Yield whether the plan holds, the whole nodes that it takes, and its cost."""
     limited = any(is_limited(each.limits) for each in record.inputs["workloads"].values())
     traced = next(filter(None, (not_replayed(workload.demand) for workload in record.workloads)), "")
-    holds = kept(limited, all(workload.verified for workload in record.workloads), traced)
+    holds = limits_verdict(limited, all(workload.verified for workload in record.workloads), traced)
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     down = sum(workload.reserve.replicas for workload in record.workloads) if record.fleet is None else 0
     spare = f"; latencies with {plural(down, 'replica')} down" if down else ""
@@ -320,7 +320,7 @@ def _draws(ranges: Ranges) -> Iterator[Line]:
     if ranges.usd_per_month is not None:
         yield line("cost of draws", usd_per_month=tuple(ranges.usd_per_month))
     moving = [each for each in ranges.influences if each.rank_correlation]
-    moves = few("Matters most", [_moves_it(each) for each in moving], "input")
+    moves = first_lines("Matters most", [_moves_it(each) for each in moving], "input")
     yield from (each._replace(spare=8 * bool(at)) for at, each in enumerate(moves))
 
 
