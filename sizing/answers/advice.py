@@ -19,6 +19,7 @@ from sizing.answers.answer import (
     Relaxation,
     Suggestion,
     layout_key,
+    objective_value,
     preference,
 )
 from sizing.answers.search import outcome_over, sized_anew, timed, with_count

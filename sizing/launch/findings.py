@@ -19,6 +19,7 @@ from sizing.launch.deployment import ExistingDeployment
 from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import extras_of, with_images
 from sizing.question.question import Question
+from sizing.specs.bands import ConfidentSize, of_runs
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
@@ -242,20 +243,19 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         kept = left >= policy.min_headroom
         yield finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
     if found.utilisation is not None and policy.confidence is not None:
-        chance = _chance(found)
+        chance, runs = _chance(found.odds)
         share = of_limit(chance, policy.confidence, least=True)
-        words = f"{share} of {found.runs} keep the limits, asked {percent(policy.confidence)}"
+        words = f"{share} of {runs} keep the limits, asked {percent(policy.confidence)}"
         words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 
 
-def _chance(held: SizeCheck) -> float:
-    """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
-    chance = None if held.odds is None else held.odds.chance
-    if chance is None:
-        why = (held.odds and held.odds.why_not) or "no published runs are like it"
+def _chance(odds: ConfidentSize | None) -> tuple[float, str]:
+    """The share of similar published runs that keep the limits, and these runs. Raises InputError if no runs are similar."""
+    if odds is None or odds.chance is None:
+        why = (odds and odds.why_not) or "no published runs are like it"
         raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
-    return chance
+    return odds.chance, of_runs(odds.own, any_gpu=odds.any_gpu)
 
 
 def of_file(part: ExistingDeployment, demanded: Workload) -> Iterator[CheckFinding]:

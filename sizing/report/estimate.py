@@ -299,7 +299,7 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     if latency and all(sources):
         means = {name: getattr(latency, name).mean or 0.0 for name in record.inputs.limits}
         limited = _limited(record.inputs, latency)
-        yield filled(Alternative, means, *sources, limit=record.limiting.limit, limited=limited)
+        yield filled(Alternative, *sources, **means, limit=record.limiting.limit, limited=limited)
 
 
 def _limited(inputs: Inputs, latency: Latency) -> dict[str, Limited | None]:

@@ -233,6 +233,7 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         MeasuredDeployment,
         size,
         line,
+        gpus=size.gpus,
         gpus_per_replica=each,
         nodes=None if known is None else -(-size.gpus // known.gpu.datasheet.node.gpus),
         layout=_layout(line),

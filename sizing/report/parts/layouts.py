@@ -127,8 +127,8 @@ def alternative(answer: Answer, question: Question) -> Alternative:
     closed = {f"{name}_ms": answer.closed_s(name)["mean"] / MILLI for name in LATENCIES}
     return filled(
         Alternative,
-        closed,
         figures_by_name(answer, question),
+        **closed,
         limit=answer.pool.capacity.binding,
         limited=limited_statistics(Answer(answer.pools), question),
     )
