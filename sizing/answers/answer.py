@@ -206,6 +206,13 @@ class Answer(Frozen):
         return 0.0 if undelayed is None else float(self.prefill.timed.curves.front_end_s - undelayed.curves.front_end_s)
 
     @property
+    def last_s(self) -> float:
+        """Seconds that a request takes in separate pools where it waits for no other, at their load of decode."""
+        decode = self.decode
+        decode_s = decode.closed_s("itl")["mean"] * float(decode.timed.batching.osl - 1)
+        return self.prefill.timed.solo_ttft_s + decode_s
+
+    @property
     def tightest(self) -> Pool:
         """The pool that is nearest to its capacity."""
         return max(self.pools, key=lambda pool: pool.requests_per_s / pool.most_requests_per_s)

@@ -20,8 +20,8 @@ from sizing.answers.answer import Answer
 from sizing.answers.curve_lines import SHARES, CurveLine, Grid, Pair, predicted
 from sizing.answers.curve_points import LoadSample, sample_at, sample_of
 from sizing.answers.pools import fits_node
-from sizing.answers.sizes import VERIFY
-from sizing.answers.verify import driven, part_of, verify
+from sizing.answers.sizes import VERIFY, part_of
+from sizing.answers.verify import driven, verify
 from sizing.formats.words import joined
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.batching import Point

@@ -120,8 +120,23 @@ class _Paired(NamedTuple):
 def search(question: Question) -> Outcome:
     """Find pairs of layouts that meet the demand, best by the objective first.
 
-    Where no pair within the question's reach does, all layouts are tried.
+    Where no pair within the question's reach does, all layouts are tried. Of a batch of documents, the last one takes its own
+    time in both pools, and all of them arrive in the time before that.
     """
+    found = _in_steady_state(question)
+    target, asked = question.target, question.space.pools
+    if target.documents is None or target.within_s is None or asked is None or not found.answers:
+        return found
+    left_s = target.within_s - min(pair.last_s for pair in found.answers)
+    if left_s <= 0:
+        return replace(found, answers=())
+    faster = _in_steady_state(question.with_(requests_per_s=target.documents / left_s))
+    phases = phase_questions(question, asked, None)
+    answers = (with_counts(pair, [pool.count for pool in pair.pools], phases) for pair in faster.answers)
+    return replace(faster, question=question, answers=tuple(answers))
+
+
+def _in_steady_state(question: Question) -> Outcome:
     found = _within_reach(question)
     if found.answers or question.space.layouts == "all":
         return found

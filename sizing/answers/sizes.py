@@ -18,6 +18,7 @@ from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, highest_stable, most_of, point_at_rate
+from sizing.replica.capacity import batch_s as closed_batch_s
 from sizing.replica.histories import IDLE_CACHES
 from sizing.specs.data import Verification
 from sizing.specs.errors import UntimedError
@@ -212,6 +213,8 @@ class TriedSizes:
         most = _most(pool, tightened(pool, run, self.question.target.limits), self.question)
         if most is None:
             return 0
+        if used := batch_used(measured, self.question.target):
+            return math.ceil(pool.count * used) - self.first.pool.count
         if not self._scales:
             share = most.requests_per_s / pool.margin / self.first.pool.point.requests_per_s
             return math.ceil(math.log(min(share, 1.0)) / math.log(VERIFY.less_load))
@@ -310,16 +313,20 @@ def corrected(answer: Answer, question: Question) -> Answer:
     """A simulated size with its capacity corrected by the simulation.
 
     Where a simulated latency exceeds the closed form's, the limit is tightened by that ratio, and the closed form gives the
-    capacity within the tightened limit. The headroom and the latencies of an answer are then consistent. Separate pools are
-    not changed.
+    capacity within the tightened limit. The headroom and the latencies of an answer are then consistent. Of a batch of
+    documents, the capacity is what the run does a second, if that is less. Separate pools are not changed.
     """
     if answer.separate or answer.run is None:
         return answer
     pool, limits = answer.pool, tightened(answer.pool, answer.run, question.target.limits)
-    if limits is question.target.limits:
-        return answer
     rate = pool.point.requests_per_s
     load = rate if question.target.amount is None else question.target.amount / pool.count
+    if used := batch_used(answer, question.target):
+        done_per_s = min(pool.capacity.amount, load / used)
+        simulated = replace(pool.capacity, amount=done_per_s, requests_per_s=done_per_s)
+        return replace(answer, pools=(replace(pool, capacity=simulated),))
+    if limits is question.target.limits:
+        return answer
     most = _most(pool, limits, question)
     if most is None or most.amount <= load:
         most = replace(pool.capacity, amount=load, requests_per_s=rate)
@@ -344,6 +351,34 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
         if ratio > 1:
             limits = limits.at(name, limit.seconds / ratio)
     return limits
+
+
+def part_of(prefills: int, decodes: int) -> tuple[int, int, float]:
+    """The replicas of each pool to simulate, and their share of the load: at least the true share of each replica."""
+    common = math.gcd(prefills, decodes)
+    part = prefills // common, decodes // common
+    scale = max(1.0, sum(part) / VERIFY.most_replicas)
+    part = max(1, math.floor(part[0] / scale)), max(1, math.floor(part[1] / scale))
+    return *part, max(part[0] / prefills, part[1] / decodes)
+
+
+def batch_s(answer: Answer, documents: float) -> float:
+    """Seconds in which documents that are all offered at once are done: as simulated, else by the closed form.
+
+    Separate pools do them at the rate of the slower one; the last document then takes its own time in both (`last_s`).
+    """
+    if not answer.separate:
+        each = documents / answer.pool.count
+        return closed_batch_s(answer.pool.timed, each) if answer.run is None else answer.run.batch_s(each)
+    if answer.run is not None:
+        *_, share = part_of(answer.prefill.count, answer.decode.count)
+        return answer.run.batch_s(documents * share)
+    return documents / answer.most_requests_per_s + answer.last_s
+
+
+def batch_used(answer: Answer, target: Target) -> float:
+    """The share of the time of a batch of documents in which a simulated answer does them; 0 where the demand is no batch."""
+    return 0.0 if target.documents is None else batch_s(answer, target.documents) / (target.within_s or math.inf)
 
 
 WITHIN = math.log1p(VERIFY.population_within)

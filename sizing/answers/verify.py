@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, Rank, SimulatedSizes, preference, shape_of
 from sizing.answers.search import at_load, at_share, with_extras_found
-from sizing.answers.sizes import VERIFY, SizeVerdict, TriedSizes, at_population, corrected, serves_population
+from sizing.answers.sizes import (
+    VERIFY,
+    SizeVerdict,
+    TriedSizes,
+    at_population,
+    batch_used,
+    corrected,
+    part_of,
+    serves_population,
+)
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
@@ -136,14 +145,15 @@ def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int)
     measured = simulated(so_far or load, asked, seed=seed, most=VERIFY.longest if thorough else VERIFY.longer)
     assert measured.run is not None
     errors = VERIFY.sure_to_hold if thorough else VERIFY.sure_enough
-    served = serves_population(measured, asked.target)
-    kept = served and meets(measured.run, limits, errors)
+    served, used = serves_population(measured, asked.target), batch_used(measured, asked.target)
+    kept = served and used <= 1 and meets(measured.run, limits, errors)
     decided = thorough or is_decided(measured.run, question)
     answer = corrected(measured, asked)
     if load is not size:
         share = 1.0 if question.target.amount is not None else 1 / size.pool.margin
         answer = replace(size, pools=(replace(size.pool, capacity=answer.pool.capacity.times(share)),))
-    return SizeVerdict(kept, worst_ratio(measured.run, limits) if served else math.inf, decided, measured, answer)
+    worst = max(used, worst_ratio(measured.run, limits)) if served else math.inf
+    return SizeVerdict(kept, worst, decided, measured, answer)
 
 
 def simulated_for_display(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
@@ -156,7 +166,7 @@ def simulated_for_display(verdict: SizeVerdict, question: Question, *, seed: int
         return size
     under = simulated(size, question, seed=seed) if verdict.kept else verdict.measured
     kept = under.run is not None and meets(under.run, question.target.limits)
-    kept = kept and serves_population(under, question.target)
+    kept = kept and serves_population(under, question.target) and batch_used(under, question.target) <= 1
     return under if verdict.kept and kept else replace(size, run=verdict.measured.run)
 
 
@@ -196,7 +206,7 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = 
     if found.run is None:
         found = _served(answer, question, VERIFY.requests, seed)
         assert found.run is not None
-        enough = question.target.concurrency is not None or is_enough(found.run, question.target.limits)
+        enough = _is_whole(question) or is_enough(found.run, question.target.limits)
         if enough and serves_population(found, question.target):
             return found
         found = _longer(found, question, seed)
@@ -224,8 +234,13 @@ def _longer(answer: Answer, question: Question, seed: int) -> Answer:
 
 
 def is_decided(run: Run, question: Question) -> bool:
-    """Whether a run decides on the limits beyond chance; a closed loop always does."""
-    return question.target.concurrency is not None or is_sure(run, question.target.limits)
+    """Whether a run decides on the limits beyond chance; a whole load always does."""
+    return _is_whole(question) or is_sure(run, question.target.limits)
+
+
+def _is_whole(question: Question) -> bool:
+    """Whether one run has the whole load: a closed loop, or a batch of documents."""
+    return question.target.concurrency is not None or question.target.within_s is not None
 
 
 def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
@@ -239,8 +254,11 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     *counts, share = part_of(prefill.count, decode.count)
     traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
-    in_flight = rate * answer.closed_s("e2e")["mean"]
-    traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
+    if (documents := question.target.documents) is not None:
+        traffic = _batch(traffic, documents * share, counts[1] * decode.timed.slots)
+    else:
+        in_flight = rate * answer.closed_s("e2e")["mean"]
+        traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
     before, after = (deployment_of(pool.timed, count) for pool, count in zip(answer.pools, counts, strict=True))
     run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
     pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))
@@ -252,13 +270,9 @@ def _traffic(question: Question, seed: int) -> Traffic:
     return Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
 
 
-def part_of(prefills: int, decodes: int) -> tuple[int, int, float]:
-    """The replicas of each pool to simulate, and their share of the load: at least the true share of each replica."""
-    common = math.gcd(prefills, decodes)
-    part = prefills // common, decodes // common
-    scale = max(1.0, sum(part) / VERIFY.most_replicas)
-    part = max(1, math.floor(part[0] / scale)), max(1, math.floor(part[1] / scale))
-    return *part, max(part[0] / prefills, part[1] / decodes)
+def _batch(traffic: Traffic, documents: float, slots: int) -> Traffic:
+    """Documents that are all offered at once; of a long batch as many as fill all slots several times."""
+    return replace(traffic, count=min(math.ceil(documents - ROUNDING_SLACK), ROUNDS * slots))
 
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
@@ -271,6 +285,8 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
         share = max(1, -(-question.target.concurrency // pool.count))
         return _run_of(pool.timed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate, target = pool.requests_per_s / pool.count, question.target
+    if target.documents is not None:
+        return _run_of(pool.timed, _batch(traffic, target.documents / pool.count, pool.timed.slots))
     in_flight = rate * pool.closed_s("e2e")["mean"]
     if target.population is not None:  # at every rate tried, so that runs of two rates are as long
         in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)

@@ -26,6 +26,7 @@ ROUNDS = 10  # requests per client in a closed loop without a given number of re
 # chance (three standard deviations of as many Poisson arrivals).
 GROWTH_SHARE = 0.02
 CHANCE_SIGMAS = 3.0
+BATCH_EDGE = 10  # the first and last tenth of a batch that ends are no part of its middle
 
 
 class Traffic(Frozen):
@@ -96,6 +97,20 @@ class Run(Frozen):
     requests: Requests = field(repr=False, compare=False)
     parts: tuple[Run, ...] = field(default=(), repr=False)
     transfer_s: float = 0.0
+
+    def batch_s(self, requests: float) -> float:
+        """Seconds in which `requests` that are all offered at once are done, in a run of such a batch.
+
+        Requests beyond those of the run are done at the rate of its middle.
+        """
+        finished_s = np.asarray(self.requests.finished)
+        ended_s = np.sort(finished_s[~np.isnan(finished_s)])
+        more = math.ceil(requests) - ended_s.size
+        if more <= 0:
+            return float(ended_s[more - 1])
+        middle = slice(ended_s.size // BATCH_EDGE, ended_s.size - ended_s.size // BATCH_EDGE)
+        per_request_s, _ = np.polyfit(np.arange(ended_s.size)[middle], ended_s[middle], 1)
+        return float(ended_s[-1] + more * per_request_s)
 
     def continued(self, again: Run) -> Run:
         """This run and another of the same load as one: rates and means over both durations, and the extremes of both."""
@@ -305,8 +320,10 @@ def measure(
         taken = np.ones(arrival.size, dtype=bool)
         taken[list(refused)] = False
     clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
-    stable = traffic.in_flight is not None or is_stable(
-        arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps
+    stable = (
+        traffic.in_flight is not None
+        or traffic.at_once
+        or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps)
     )
     stop = min(limit_s, _ended(finished, end[taken]))
     done = end <= stop

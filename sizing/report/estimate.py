@@ -27,6 +27,7 @@ from sizing.report.parts.figures import (
     Throughput,
     Users,
     Utilisation,
+    batch_job,
     cost_figures,
     figures,
     latency,
@@ -180,13 +181,12 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
 
 def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     """The record of separate pools. The answer from one pool for the same demand is the first of the alternatives."""
-    from sizing.report.parts import pools
-    from sizing.report.parts.disaggregation import disaggregated
+    from sizing.report.parts import disaggregation, pools
 
     whole, best, question = outcome.one_pool, outcome.answer, outcome.question
     asked = question.space.pools
     assert whole is not None and asked is not None
-    one, found = _serving_as_one(whole, explained), disaggregated(outcome)
+    one, found = _serving_as_one(whole, explained), disaggregation.disaggregated(outcome)
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
@@ -211,6 +211,7 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
         latency=latency(best),
         users=users_of(best, question),
         cost=cost_figures(best, question),
+        batch_job=batch_job(best, question),
         limiting=Limiting(pools.limit_of(best.tightest), detail=found.why),
         serves="disaggregated",
     )
@@ -315,7 +316,7 @@ def sections(record: Estimate) -> Iterator[Section]:
     if record.disaggregated is not None:
         from sizing.report.parts import disaggregation
 
-        yield from disaggregation.sections(record.disaggregated, record.inputs)
+        yield from disaggregation.sections(record.disaggregated, record.inputs, record.batch_job)
         yield Facts((*assumption_lines(record.assumptions, by_day=is_by_day(record.inputs.demand)), next_line(NEXT)))
         return
     yield answer(record)
@@ -438,9 +439,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
-    converse = _converse(record)
-    same = readings(i.demand, record.readings, other, people=converse) if record.readings and load is not None else ""
-    yield demand_line(i, same=same)
+    told = record.readings if load is not None else None
+    yield demand_line(i, same=readings(i.demand, told, other, people=_converse(record)) if told else "")
     if record.trace is not None:
         yield record.trace.line(replayed=record.simulation is not None if record.feasible else None)
     bests = tuple(_as_alternative(record))

@@ -451,6 +451,12 @@ class Target(Frozen):
     within_s: float | None = None
 
     @property
+    def documents(self) -> float | None:
+        """The documents of a batch; None where the demand is no batch."""
+        rate = self.requests_per_s
+        return None if self.within_s is None or rate is None else rate * self.within_s
+
+    @property
     def amount(self) -> float | None:
         """The amount of demand, in `unit`; None without demand."""
         return next((float(value) for name in AMOUNTS if (value := getattr(self, name)) is not None), None)

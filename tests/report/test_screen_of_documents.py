@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
+from typing import Any
+
 import pytest
 from screens import Capture, printed
 
@@ -68,6 +72,29 @@ def test_what_is_sized_for_a_time_is_done_within_it_and_a_gpu_less_is_not(
     assert printed(asked, capsys)[1]["batch_job"]["least_s"] <= within_s
     if int(gpus) > 1:
         assert run([*asked, "--gpus", str(int(gpus) - 1), "-q"]) == 1
+
+
+@pytest.mark.parametrize("pools", [(), ("--disaggregate",)])
+def test_a_simulated_batch_is_done_as_the_simulator_says_of_its_share(pools: tuple[str, ...], capsys: Capture) -> None:
+    lengths = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "40"]
+    asked = ["estimate", *lengths, "--documents", "1200", "--within", "12s", *pools]
+
+    def answered(arguments: list[str]) -> dict[str, Any]:
+        assert run([*arguments, "--json"]) == 0
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return document
+
+    found = answered(asked)
+    assert found["batch_job"]["least_s"] <= 12
+    if pools:
+        both = [found["disaggregated"][name] for name in ("prefill", "decode")]
+        shape = ",".join(f"{of}={pool['replicas']}xtp1" for of, pool in zip(("prefill", "decode"), both, strict=True))
+        share, layout = 1200, ["--disaggregate", shape]
+    else:
+        share, layout = 1200 / found["deployment"]["replicas"], ["--tp", "1"]
+    batch = ["--arrivals", "at-once", "--requests", f"{math.ceil(share)}", *layout]
+    simulated = answered(["simulate", *lengths, *batch])
+    assert simulated["duration_s"] == pytest.approx(found["batch_job"]["least_s"], rel=0.01)
 
 
 @pytest.mark.parametrize(

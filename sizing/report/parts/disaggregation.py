@@ -11,7 +11,7 @@ from sizing.formats.words import milliseconds, number, of_limit, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import evidence, repeat_command, screen
 from sizing.report.parts.evidence import Evidence, SureOf
-from sizing.report.parts.figures import memory_of, statistics
+from sizing.report.parts.figures import BatchJob, memory_of, statistics
 from sizing.report.parts.layouts import RejectedLayout, figures_by_name, headline, nodes, rejected
 from sizing.report.parts.limits import limit_words
 from sizing.report.parts.pools import (
@@ -200,8 +200,8 @@ def _pool(
     )
 
 
-def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
-    """Yield both pools with their figures next to one pool; or the reason why they are infeasible."""
+def sections(disaggregated: Disaggregated, inputs: Inputs, batch: BatchJob | None = None) -> Iterator[Section]:
+    """Yield both pools with their figures next to one pool, and when a `batch` is done; or the reason why they are infeasible."""
     prefill, decode, way = disaggregated.prefill, disaggregated.decode, disaggregated.kv_transfer
     if prefill is None or decode is None or way is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
@@ -236,6 +236,7 @@ def sections(disaggregated: Disaggregated, inputs: Inputs) -> Iterator[Section]:
             Line(_used(decode, disaggregated.requests_per_s or 0.0, inputs), "Decode"),
             *_memory(prefill, decode),
             Line(transfer, "Transfer"),
+            *([] if batch is None else [Line(batch.words, "Batch")]),
             Line(disaggregated.why, "Why", spare=2),
             *([] if disaggregated.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
             Line(disaggregated.needs, "Needs", spare=1),

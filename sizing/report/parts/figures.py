@@ -11,7 +11,7 @@ from sizing.model.attention import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import AT_ONCE, Readings, readings
 from sizing.question.question import Question, think_time_of
-from sizing.replica import capacity, histories
+from sizing.replica import histories
 from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
@@ -222,7 +222,9 @@ def batch_job(best: Answer, question: Question) -> BatchJob | None:
     demand = question.origin.workload.demand
     if demand is None or demand.documents is None or demand.within_s is None:
         return None
-    least_s = capacity.batch_s(best.pool.timed, demand.documents / best.pool.count)
+    from sizing.answers.sizes import batch_s  # only here, because it loads the simulator
+
+    least_s = batch_s(best, demand.documents)
     usd = best.usd_per_hour
     usd = None if usd is None else usd * demand.within_s / SECONDS_PER_HOUR
     return BatchJob(demand.documents, demand.within_s, least_s, usd)
