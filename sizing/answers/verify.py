@@ -261,6 +261,8 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
         traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
     before, after = (deployment_of(pool.timed, count) for pool, count in zip(answer.pools, counts, strict=True))
     run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
+    if documents is not None:  # whose waits at both pools are no times of a request
+        run = replace(run, latencies_s=run.latencies_s | {"ttft": {}, "e2e": {}})
     pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))
     return replace(answer, pools=pools, run=run)
 
@@ -286,7 +288,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
         return _run_of(pool.timed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate, target = pool.requests_per_s / pool.count, question.target
     if target.documents is not None:
-        return _run_of(pool.timed, _batch(traffic, target.documents / pool.count, pool.timed.slots))
+        return _run_of(pool.timed, _batch(traffic, target.documents / pool.count, pool.timed.slots)).from_admission
     in_flight = rate * pool.closed_s("e2e")["mean"]
     if target.population is not None:  # at every rate tried, so that runs of two rates are as long
         in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)

@@ -97,7 +97,7 @@ class Scheduler:
     def submit(self, request: int) -> None:
         """Accept a request that has arrived. It is queued when the server's thread has handled it, and all that start the run with it.
 
-        A request whose cache can never fit is refused and counted.
+        No more start it together than have slots. A request whose cache can never fit is refused and counted.
         """
         total = self.requests.isl[request] + self.requests.osl[request]
         if self.pool.need(total, self.requests.isl[request]) > self.pool.size_bytes / self.rules.ranks * (1 + 1e-12):
@@ -105,8 +105,9 @@ class Scheduler:
             return
         serial = self.clock.serial
         if serial or self.rules.ahead:
-            arrival, starts = self.requests.arrival, self.coming and not self.watch.busy
-            together = self.coming.pop()[1] if starts and arrival[self.coming[-1][1][0]] == arrival[request] else []
+            arrival, last = self.requests.arrival, self.coming[-1][1] if self.coming and not self.watch.busy else []
+            starts = 0 < len(last) < self.rules.slots and arrival[last[0]] == arrival[request]
+            together = self.coming.pop()[1] if starts else []
             together.append(request)
             self.served_until = max(self.served_until, arrival[request]) + serial
             self.coming.append((self.served_until, together))
@@ -200,10 +201,8 @@ class Scheduler:
         return -(self.passes - self.looked_at_pass) % self.rules.poll_steps if self.batch.size else 0
 
     def _batch_is_due(self) -> bool:
-        if len(self.queue) >= min(self.rules.batch_size, self.rules.slots):
-            return True
-        oldest = self.requests.arrival[self.queue[0]]
-        return self.now >= oldest + self.rules.batch_window
+        full = len(self.queue) >= min(self.rules.batch_size, self.rules.slots)
+        return full or self.now >= self.requests.arrival[self.queue[0]] + self.rules.batch_window
 
     def _fills_hold(self) -> bool:
         waiting = sum(self.total_units(request) for request in self.queue)

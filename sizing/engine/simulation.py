@@ -112,6 +112,15 @@ class Run(Frozen):
         per_request_s, _ = np.polyfit(np.arange(ended_s.size)[middle], ended_s[middle], 1)
         return float(ended_s[-1] + more * per_request_s)
 
+    @property
+    def from_admission(self) -> Run:
+        """This run with the TTFT and the E2E of each request from its admission on, without its wait in the queue."""
+        sent = self.requests
+        since_s, first_s, ended_s = (np.asarray(of) for of in (sent.admitted, sent.first_token, sent.finished))
+        done = ~np.isnan(ended_s)
+        own_s = {"ttft": (first_s - since_s)[done], "e2e": (ended_s - since_s)[done]}
+        return replace(self, latencies_s={**self.latencies_s, **{name: statistics(of) for name, of in own_s.items()}})
+
     def continued(self, again: Run) -> Run:
         """This run and another of the same load as one: rates and means over both durations, and the extremes of both."""
         spans_s = self.duration_s, again.duration_s

@@ -321,7 +321,7 @@ def sections(record: Estimate) -> Iterator[Section]:
         return
     yield answer(record)
     if record.latency is not None:
-        yield screen.figures(_judged(record), note=screen.WAITS if record.inputs.mode == "offline" else "")
+        yield screen.figures(_judged(record), note=screen.waits(record.inputs.mode, batch=record.batch_job is not None))
     derive = "" if record.explanations else "--explain; "
     known = record.evidence is None or (record.evidence.groups and not record.evidence.any_gpu)
     commands = COMMANDS if known else MEASURED
@@ -439,7 +439,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
-    told = record.readings if load is not None else None
+    told = record.readings if load is not None else ()
     yield demand_line(i, same=readings(i.demand, told, other, people=_converse(record)) if told else "")
     if record.trace is not None:
         yield record.trace.line(replayed=record.simulation is not None if record.feasible else None)

@@ -251,7 +251,10 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
         return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; " if outcome.simulation.tries else ""
     serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
     if documents is not None:
-        return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(_seconds(most, question, documents))}; "
+        seconds = _seconds(most, question, documents)
+        if outcome.tries and seconds <= (question.target.within_s or 0.0):
+            return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; "
+        return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(seconds)}; "
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
     if most.pool.capacity.binding == IDLE_CACHES:

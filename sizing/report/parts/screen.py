@@ -26,6 +26,7 @@ UNKNOWN = "No published runs like this: how far off the predictions are is not k
 MEASURE = "measure one replica first"
 MEASURE_FIRST = f"{MEASURE} (llmsize deploy --benchmark, import, calibrate)"
 WAITS = "offline, TTFT has the wait in the queue"
+OWN_TIMES = "of a batch, TTFT and E2E begin when the engine takes a document up"
 NO_LIMIT = "No latency limit is set"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
@@ -313,6 +314,11 @@ def memory_bar(m: MemoryUse, optimisations: Iterable[str] = (), *, shared: bool 
     if shared:
         return Whole("Share", parts, max(share_gib(m), filled), write_gib)
     return Whole("One GPU", parts, m.visible_gib if over_gib(m) else max(m.visible_gib, filled), write_gib)
+
+
+def waits(mode: str, *, batch: bool) -> str:
+    """Write what latencies of offline work count; empty for other work."""
+    return "" if mode != "offline" else OWN_TIMES if batch else WAITS
 
 
 def first_lines(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
