@@ -247,13 +247,12 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     amount = number_down(math.floor(served) if whole else served)
     gpus = replicas * layout.gpus
     shape = "" if layout == own.layout else f" as {replicas} x {layout}"
-    if served >= (question.target.amount or math.inf) * (1 - ROUNDING_SLACK):
+    seconds = math.inf if documents is None else _seconds(most, question, documents)
+    in_time = seconds <= (question.target.within_s or 0.0)
+    if in_time or served >= (question.target.amount or math.inf) * (1 - ROUNDING_SLACK):
         return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; " if outcome.simulation.tries else ""
     serve = f"{plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
     if documents is not None:
-        seconds = _seconds(most, question, documents)
-        if outcome.tries and seconds <= (question.target.within_s or 0.0):
-            return f"no simulation confirms {plural(gpus, 'GPU')}{shape}; "
         return f"{plural(gpus, 'GPU')}{shape} take{'s' * (gpus == 1)} {duration(seconds)}; "
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation); "
