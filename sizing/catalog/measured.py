@@ -306,7 +306,7 @@ def benchmark_of(source: str, model: str) -> SystemBenchmark | None:
 def _filled(cells: dict[str, str]) -> dict[str, str]:
     """The cells of a row. Missing lengths are filled from the row's system benchmark."""
     of = benchmark_of(cells.get("source", ""), cells["model"])
-    if of is None or of.workload is None:
+    if of is None:
         return cells
     tokens = load_workload(of.workload).spec.tokens
     return {**cells, "isl": cells["isl"] or str(tokens.isl), "osl": cells["osl"] or str(tokens.osl)}
@@ -333,9 +333,6 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
 
 def checked_cells(cells: Mapping[str, str], file: str, line: int | None) -> list[Fault]:
     """A fault for each wrong cell of a row."""
-    of = benchmark_of(cells.get("source", ""), cells.get("model", ""))
-    if of is not None and of.refused:
-        return [Fault(of.refused, file, line)]
     faults = []
     bounds = BOUNDS | {name: LATENCY_MS for name in cells if PERCENTILE.fullmatch(name)}
     for name in dict.fromkeys((*COLUMNS, *bounds)):

@@ -220,7 +220,7 @@ def launches() -> Shelf[EngineFlags]:
 
 
 # The version follows the last colon. The colon of a drive letter does not count: a separator follows it.
-_VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)
+_VERSIONED = re.compile(r"(?P<name>.+?)(?:(?::|\s+(?=[\d.]+\Z))(?P<version>[^:/\\]*))?\Z", re.DOTALL)
 
 
 def load_engine(text: str) -> tuple[Found[Engine], str | None]:

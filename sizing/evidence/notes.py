@@ -260,7 +260,7 @@ def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) ->
 def longest_of(row: MeasuredRow) -> int:
     """Tokens of the longest request, prompt and output: from nominal lengths, or from the workload of a system benchmark."""
     of = benchmark_of(row.source, row.model)
-    if of is not None and of.workload is not None:
+    if of is not None:
         return load_workload(of.workload).spec.longest
     return max(2, round(row.isl) + round(row.osl))
 

@@ -157,21 +157,31 @@ def predict_rows(
 ) -> tuple[Result, ...]:
     """Predict rows. Results are in the order of the rows. `each` maps in order, possibly in other processes.
 
-    In a benchmark of whole systems only the best submission of each system is predicted. `progress` is called with the number of
-    rows done. With a profile `gpu`, only rows of its GPU are predicted, with that profile.
+    In a benchmark of whole systems the best submission of a system is predicted, and the others with it. `progress` is called with
+    the number of rows done. With a profile `gpu`, only rows of its GPU are predicted, with that profile.
     """
     predicted = partial(_chunk, corrections=corrections, gpu=gpu)
-    by_row = {
-        number: Result(rows[number], None, None, f"{best} of the same system reached more, and the best is its limit")
-        for number, best in systems.outdone(rows).items()
-    }
-    asked = [number for number in range(len(rows)) if number not in by_row]
+    outdone = systems.outdone(rows)
+    asked = [number for number in range(len(rows)) if number not in outdone]
     order = sorted(asked, key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
     starts = range(0, len(order), ROWS_PER_CHUNK)
     chunks = [[rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in starts]
-    done = _told(each(predicted, chunks), len(by_row), progress)
-    by_row |= dict(zip(order, done, strict=True))
+    done = _told(each(predicted, chunks), len(outdone), progress)
+    by_row = dict(zip(order, done, strict=True))
+    by_row |= {number: _as_best(rows[number], by_row[best]) for number, best in outdone.items()}
     return tuple(by_row[i] for i in range(len(rows)))
+
+
+LESSER = "another submission of the same system reached more: predicted as that one, rates alone"
+
+
+def _as_best(row: MeasuredRow, best: Result) -> Result:
+    """The result of a lesser submission: the rates of the best one of its system. Its latencies are of a lower load."""
+    row = replace(row, ttft_ms=None, itl_ms=None, e2e_ms=None)
+    if best.resolution is None or best.prediction is None or not row.measured().keys() <= best.prediction.values.keys():
+        why = f"{best.row.id} of the same system reached more, and does not state the same rates"
+        return best._replace(row=row, prediction=None, resolution=None, skipped=best.skipped or why)
+    return best._replace(row=row, resolution=best.resolution._replace(notes=(*best.resolution.notes, LESSER)))
 
 
 def _told(chunks: Iterable[list[Result]], already: int, progress: Callable[[int], None] | None) -> list[Result]:

@@ -37,7 +37,7 @@ from sizing.evidence.notes import (
 )
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
-from sizing.model.extras import NOTHING, Extras, acceptance_of
+from sizing.model.extras import NOTHING, Extras, Speculation, acceptance_of
 from sizing.model.extras import cached as cached_prefixes
 from sizing.model.footprint import caches, weight_bytes
 from sizing.model.settings import Service
@@ -196,7 +196,7 @@ def case_of_row(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
     if any(setup.is_of(entry) and entry.rows_of in row.source for entry in conventions.tailed_lengths):
         facts = facts._replace(tailed="exponential")
-    extras = with_repeated(extras_of(asked, model), row, setup, conventions)
+    extras = with_beams(with_repeated(extras_of(asked, model), row, setup, conventions), row, gpu.spec)
     service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv, asked, extras)
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
     resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
@@ -331,6 +331,20 @@ def with_repeated(extras: Extras, row: MeasuredRow, setup: Setup, conventions: C
     return extras
 
 
+def with_beams(extras: Extras, row: MeasuredRow, gpu: Gpu) -> Extras:
+    """`extras` with the beam search of a row's system benchmark: a step computes a token of each beam, of which one is kept.
+
+    So do drafts of which none is accepted. All beams keep one cache of the prompt, and each reads it: the memory once, L2 each
+    time. What their own tokens keep beyond one answer's is left out.
+    """
+    of = benchmark_of(row.source, row.model)
+    if of is None or of.l2_gb_per_s is None:
+        return extras
+    others, reads = of.beams - 1, of.beams * gpu.datasheet.memory.bandwidth_gb_per_s / of.l2_gb_per_s
+    beams = Speculation("beam search", others, (0.0,) * others, None, source=of.source, passes=max(1.0, reads))
+    return replace(extras, speculation=beams)
+
+
 def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: bool) -> None:
     """Raise InputError for a profile of another GPU, or with own runs of another engine."""
     own = gpu.spec.own_runs
@@ -457,7 +471,7 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
 def spread_of(row: MeasuredRow) -> tuple[Lengths, Lengths] | None:
     """Lengths spread as in the workload of a system benchmark, around the lengths of the row; None for other rows."""
     of = benchmark_of(row.source, row.model)
-    if of is None or of.workload is None:
+    if of is None:
         return None
     tokens = workloads.load_workload(of.workload).spec.tokens
     return (

@@ -47,8 +47,8 @@ def _weights(system: SystemBenchmark, row: MeasuredRow) -> str:
     return next(native, row.weight_precision)
 
 
-def outdone(rows: Sequence[MeasuredRow]) -> dict[int, str]:
-    """The rows that are not the best submission of their system: row number to the id of the best."""
+def outdone(rows: Sequence[MeasuredRow]) -> dict[int, int]:
+    """The rows that are not the best submission of their system: row number to the number of the best."""
     best: dict[tuple[object, ...], int] = {}
     found: list[tuple[int, tuple[object, ...]]] = []
     for number, row in enumerate(rows):
@@ -58,7 +58,7 @@ def outdone(rows: Sequence[MeasuredRow]) -> dict[int, str]:
         found.append((number, system))
         if system not in best or reached(row) > reached(rows[best[system]]):
             best[system] = number
-    return {number: rows[best[system]].id for number, system in found if best[system] != number}
+    return {number: best[system] for number, system in found if best[system] != number}
 
 
 def reached(row: MeasuredRow) -> float:
@@ -100,4 +100,4 @@ def served(values: Mapping[str, float]) -> float:
 def limits_of(row: MeasuredRow) -> Limits:
     """The latency limits of a row's system benchmark; no limits for other rows."""
     of = benchmark_of(row.source, row.model)
-    return Limits() if of is None or of.workload is None else workloads.load_workload(of.workload).spec.limits
+    return Limits() if of is None else workloads.load_workload(of.workload).spec.limits

@@ -367,18 +367,20 @@ def _attention(name: str, work: Work, count: int) -> Operation:
 def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
     """The decode attention of all layers for `sequences` sequences of one replica at a mean context.
 
-    Each sequence reads its cache once for all its tokens in the step. If caches are split by tokens, a GPU reads its part
+    Each sequence reads its cache once for all its tokens in the step, and each beam for its own. If caches are split by tokens, a GPU reads its part
     of each cache, for the heads of all GPUs that hold the other parts.
     """
     found = []
     layout = shard.layout
     ranks, heads_over = layout.dp * layout.cache_parts, layout.tp // layout.dcp
+    spoken, verified = shard.extras.speculation, shard.extras.verified
+    passes = spoken.passes if spoken else 1.0
     for index, count in architecture.whole(shard.model).layers:
         mixer = shard.model.kinds[index].mixer
         if mixer is not None:
-            work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, sequences / ranks, context_tokens)
-            verified = shard.extras.verified
-            work = work._replace(flops=work.flops * verified, queries=verified)
+            own = sequences * passes / ranks
+            work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, own, context_tokens)
+            work = work._replace(flops=work.flops * verified / passes, queries=verified)
             found.append(_attention(f"decode_{mixer.kind}", work, count))
     return tuple(found)
 

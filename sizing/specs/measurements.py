@@ -181,16 +181,18 @@ class SystemBenchmark(Spec):
     """A benchmark of whole systems, for rows whose source contains `rows_of` and whose model contains `model_of`.
 
     Requests are those of the ready `workload`, and a server keeps its limits. Submitters choose the layout, and the first format
-    of `weights` that the GPU can multiply in. Rows of a benchmark with `refused` are not predicted.
+    of `weights` that the GPU can multiply in. `beams` is the width of its beam search, whose
+    beams each read the cache of the prompt, which L2 holds and passes at `l2_gb_per_s`.
     """
 
     rows_of: Text
     model_of: Text
-    workload: Text | None = None
-    requests: PositiveInt | None = None
+    workload: Text
+    requests: PositiveInt
     weights: tuple[Precision, ...] = ()
     cache: KvPrecision = "auto"
-    refused: Text | None = None
+    beams: PositiveInt = 1
+    l2_gb_per_s: Positive | None = None
     source: Text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.catalog.workloads import load_workload
 from sizing.evidence.notes import rules_out
-from sizing.evidence.predict import predict_row, predict_rows
+from sizing.evidence.predict import LESSER, Predict, Prediction, Resolution, Result, predict_row, predict_rows
+from sizing.evidence.rows import case_of_row
 from sizing.evidence.systems import outdone, submissions
+from sizing.model.operations import decode_attention
+from sizing.specs.bands import Situation
 from sizing.specs.calibration import Calibration
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "measured"
@@ -42,14 +46,12 @@ def test_rows_without_lengths_have_those_of_their_workload_and_others_say_why_no
     file.write_text(
         "id,source,engine,model,gpu,n_gpus,isl,osl,mode,req_per_s\n"
         "a,MLPerf Inference v4.0,TensorRT-LLM harness,meta-llama/Llama-2-70b-chat-hf,H100-SXM-80GB,8,,,server_slo,70\n"
-        "b,MLPerf Inference v4.1,TensorRT-LLM harness,EleutherAI/gpt-j-6b,H100-SXM-80GB,8,,,server_slo,300\n"
         "c,elsewhere,vllm,meta-llama/Llama-2-70b-chat-hf,H100-SXM-80GB,8,,,server_slo,70\n"
     )
     found = read_measured([file])
     tokens = load_workload("openorca").spec.tokens
     assert [(row.id, row.isl, row.osl) for row in found.rows] == [("a", tokens.isl, tokens.osl)]
-    reasons = {row.id: row.reason for row in found.unread}
-    assert "beam search" in reasons["b"] and "isl: is empty" in reasons["c"]
+    assert "isl: is empty" in {row.id: row.reason for row in found.unread}["c"]
 
 
 def test_a_submitter_chooses_splits_that_divide_the_system_and_the_narrowest_format() -> None:
@@ -64,9 +66,43 @@ def test_a_submitter_chooses_splits_that_divide_the_system_and_the_narrowest_for
 def test_the_best_submission_is_the_limit_of_its_system() -> None:
     lesser = replace(SERVER, id="lesser", req_per_s=70.83, output_tok_per_s=20605.3)
     smaller = replace(SERVER, id="smaller", n_gpus=4, req_per_s=32.73, output_tok_per_s=9522.2)
-    assert outdone((lesser, SERVER, smaller)) == {0: "best"}
-    skipped = predict_rows((lesser, replace(SERVER, gpu="none")))[0].skipped
-    assert skipped is None or "best" not in skipped  # another GPU is another system
+    assert outdone((lesser, SERVER, smaller)) == {0: 1}
+    assert outdone((lesser, replace(SERVER, gpu="none"))) == {}  # another GPU is another system
+
+
+UNKNOWN = Situation("served", "NVIDIA", "tensorrt-llm", "hopper", "dense", "high")
+
+
+def as_measured(predict: Predict, chunks: Iterable[list[MeasuredRow]]) -> Iterator[list[Result]]:
+    """Results whose predictions are what their rows state, in no time."""
+    understood = Resolution("tensorrt-llm", "h100-sxm", "llama-2-70b", False, ("a note",), UNKNOWN)
+    for chunk in chunks:
+        yield [Result(row, understood, Prediction(row.measured(), 1.0), None) for row in chunk]
+
+
+def test_a_lesser_submission_is_predicted_as_the_best_one_of_its_system() -> None:
+    lesser = replace(SERVER, id="lesser", req_per_s=70.83, output_tok_per_s=20605.3)
+    found, best = predict_rows((lesser, SERVER), each=as_measured)
+    assert found.prediction == best.prediction and found.resolution is not None
+    assert found.resolution.notes == ("a note", LESSER)
+    # Its latencies are of a lower load, and are not compared.
+    assert found.row.measured() == {"req_per_s": 70.83, "output_tok_per_s": 20605.3}
+    other = predict_rows((replace(lesser, output_tok_per_s=None), replace(SERVER, req_per_s=None)), each=as_measured)[0]
+    assert other.prediction is None and "does not state the same rates" in str(other.skipped)
+    unknown = predict_rows((replace(lesser, gpu="none"), replace(SERVER, gpu="none")))
+    assert [result.prediction for result in unknown] == [None, None] and unknown[0].skipped == unknown[1].skipped
+
+
+def test_beams_read_a_cache_each_and_compute_a_token_each() -> None:
+    beams = replace(SERVER, model="EleutherAI/gpt-j-6b", isl=780, osl=69, mode="max_throughput", n_gpus=1, tp=1)
+    plain = replace(beams, source="elsewhere", weight_precision="fp8", kv_precision="fp8")
+    searched, one = (case_of_row(row).deployed.kernels.shard for row in (beams, plain))
+    assert (searched.extras.verified, searched.extras.tokens_per_step, one.extras.verified) == (4, 1, 1)
+    (read,), (once,) = (decode_attention(shard, 8, 780) for shard in (searched, one))
+    assert read.flops == pytest.approx(4 * once.flops)
+    # 4 x 780 tokens through L2 at 5.5 TB/s take as long as 2.44 x 780 from the memory at 3.35 TB/s
+    assert read.work is not None and once.work is not None
+    assert read.work.sequences / once.work.sequences == pytest.approx(4 * 3.35 / 5.5, rel=0.01)
 
 
 def test_a_server_keeps_its_limits_at_the_rate_that_is_found() -> None:

@@ -74,7 +74,7 @@ class Speculation(NamedTuple):
     """Speculative decoding: `tokens` drafted per step, their acceptance, and the draft (None: it takes no GPU time).
 
     `acceptance` has the probability of each token, given that those before it were accepted. `source` is the source of the
-    acceptance. `needs` says what must be available.
+    acceptance. `needs` says what must be available. A step takes the time of `passes` reads of a sequence's cache from the memory.
     """
 
     method: str
@@ -84,6 +84,7 @@ class Speculation(NamedTuple):
     evidence: str = "assumed"
     source: str = "as asked"
     needs: str = ""
+    passes: float = 1.0
 
     @property
     def verified(self) -> int:
