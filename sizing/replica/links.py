@@ -77,11 +77,11 @@ class Links(NamedTuple):
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
             return sheet.link.kind, share, assumed.link_alpha_us * MICRO
         if gpus <= sheet.node.gpus:
-            size = np.log2(assumed.pcie.gpus)
-            most, alpha_us = (
-                float(np.interp(np.log2(gpus), size, of)) for of in (assumed.pcie.most_gb_per_s, assumed.pcie.alpha_us)
+            pcie, size = assumed.pcie, np.log2(assumed.pcie.gpus)
+            most, share, alpha_us = (
+                float(np.interp(np.log2(gpus), size, of)) for of in (pcie.most_gb_per_s, pcie.most_share, pcie.alpha_us)
             )
-            reached = min(most, assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction)
+            reached = min(most, share * sheet.node.pcie_gb_per_s_per_direction)
             return "PCIe", reached * GIGA, alpha_us * MICRO
         return self.inter_node_link()
 

@@ -382,11 +382,12 @@ class Launches(Sourced):
 
 
 class PcieCollectives(Spec):
-    """Start-up time of a collective over PCIe, and the highest bandwidth of a card, by GPUs of the group (ascending)."""
+    """Start-up time of a collective over PCIe, the highest bandwidth of a card, and its share of PCIe, by GPUs of the group (ascending)."""
 
     gpus: tuple[PositiveInt, ...]
     alpha_us: tuple[NonNegative, ...]
     most_gb_per_s: tuple[Positive, ...]
+    most_share: tuple[Positive, ...]
 
 
 class DispatchWay(Spec):
