@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Outcome, Pool, is_alike
 from sizing.catalog import shelf
+from sizing.catalog.runs import SimilarRuns, published
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, think_time_of
@@ -36,7 +37,6 @@ from sizing.specs.bands import (
     Bands,
     ConfidentSize,
     PublishedRuns,
-    SimilarRuns,
     Situation,
     find,
     of_runs,
@@ -340,7 +340,7 @@ def _similar_runs(timed: Timed, question: Question) -> SimilarRuns | Unknown:
     if question.service.extras != NOTHING:
         return Unknown("no published runs with these optimisations")
     situation = question.service.situation(timed.replica.gpu_type.gpu)
-    found = shelf.only(PublishedRuns).like(situation, question.target.decisive)
+    found = published().like(situation, question.target.decisive)
     return found or (OWN_RUNS if situation.own else NONE_SIMILAR)
 
 

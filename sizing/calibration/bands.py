@@ -37,8 +37,9 @@ from sizing.calibration.refit import sample
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured import MeasuredRow, read_measured
+from sizing.catalog.runs import ends_of
 from sizing.evidence.errors import BAND_METRICS
-from sizing.specs.bands import Band, BandMetric, Bands, PublishedRuns, Situation, ends_of, find
+from sizing.specs.bands import Band, BandMetric, Bands, PublishedRuns, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import InputError
 

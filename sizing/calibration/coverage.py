@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sizing.catalog.runs import table_of
 from sizing.specs.bands import TIMES, BandMetric, PublishedRuns
 from sizing.specs.calibration import BandRules
 from sizing.specs.workload import LATENCIES
@@ -21,8 +22,9 @@ def covered(runs: PublishedRuns, tails: Sequence[float]) -> dict[BandMetric, lis
     Only runs like which enough other groups exist are counted.
     """
     inside: dict[BandMetric, list[list[float]]] = {name: [] for name in TIMES}
+    table = table_of(runs)
     for number in range(len(runs.groups)):
-        others, own = runs.without(number), runs.of_group(number)
+        others, own = table.without(number), table.of_group(number)
         for name in TIMES:
             held = []
             for situation, times in own:

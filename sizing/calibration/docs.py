@@ -9,8 +9,9 @@ import numpy as np
 
 from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
+from sizing.catalog.runs import SimilarRuns, published
 from sizing.formats.words import percent
-from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
+from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns
 from sizing.specs.calibration import Calibration
 from sizing.specs.engine_time import HIGH_END
 from sizing.specs.gpu import AssumedEfficiencies, CollectiveRow
@@ -27,16 +28,16 @@ LEAST_RUNS = 5  # fewest runs for a meaningful median
 
 def accuracy_page() -> str:
     """The page in Markdown, which is accuracy.md with its figures and tables. Raises InputError for a faulty data file."""
-    published, rules = shelf.only(PublishedRuns), shelf.only(Calibration).not_fitted
+    file, rules = shelf.only(PublishedRuns), shelf.only(Calibration).not_fitted
     doubtful = sorted((rule for rule in rules if rule.is_doubt), key=lambda rule: -rule.runs)
     left_out = sum(rule.runs for rule in doubtful)
     largest = ([str(rule.runs), rule.source or "several sources", rule.why] for rule in doubtful[:MOST_SETS])
     page = Path(__file__).with_name("accuracy.md").read_text(encoding="utf-8")
     return page.format(
-        runs=sum(len(one.times) for one in published.by(()).values()),
-        groups=len(published.groups),
+        runs=len(published().groups),
+        groups=len(file.groups),
         least=LEAST_RUNS,
-        errors=table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
+        errors=table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors()),
         formats="; ".join(_of_runs()),
         sets=len(doubtful),
         left_out_runs=left_out,
@@ -44,7 +45,7 @@ def accuracy_page() -> str:
         left_out=table(("runs", "of", "why"), largest),
         corrections=table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
         ranges=table(("runs", "vendor", "model", "figure", "from", "to", "n"), _ranges()),
-        **_covered(published),
+        **_covered(file),
     )
 
 
@@ -54,8 +55,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _errors(published: PublishedRuns) -> Iterator[list[str]]:
-    found = published.by(("mode", "engine", "vendor", "kind"))
+def _errors() -> Iterator[list[str]]:
+    found = published().by(("mode", "engine", "vendor", "kind"))
     for key in sorted(found, key=lambda key: (list(MODES).index(key[0]), key)):
         (mode, engine, vendor, kind), runs = key, found[key]
         figures = [_error(runs, name) for name in NAMES]
@@ -84,10 +85,10 @@ def _corrections() -> Iterator[list[str]]:
             yield [MODES[one.mode or ""], title(one.engine), one.architecture, KINDS[one.kind], *factors]
 
 
-def _covered(published: PublishedRuns) -> dict[str, str]:
+def _covered(file: PublishedRuns) -> dict[str, str]:
     """The tails of the ranges of answers, and the shares of runs of groups left out that these hold."""
-    shares = (f"{NAMES[name]} {percent(share)}" for name, (share,) in covered(published, (published.tail,)).items())
-    return {"tail": percent(published.tail), "rate_tail": percent(1 - HIGH_END), "covered": ", ".join(shares)}
+    shares = (f"{NAMES[name]} {percent(share)}" for name, (share,) in covered(file, (file.tail,)).items())
+    return {"tail": percent(file.tail), "rate_tail": percent(1 - HIGH_END), "covered": ", ".join(shares)}
 
 
 def _ranges() -> Iterator[list[str]]:
@@ -109,8 +110,7 @@ def title(engine: str) -> str:
 
 def short_table() -> str:
     """A table of five rows with errors of runs served online: by engine and kind on NVIDIA GPUs, and all runs on AMD GPUs."""
-    published = shelf.only(PublishedRuns)
-    by_kind, by_vendor = published.by(("mode", "vendor", "engine", "kind")), published.by(("mode", "vendor"))
+    by_kind, by_vendor = (published().by(("mode", "vendor", *names)) for names in (("engine", "kind"), ()))
     rows = [(f"{title(engine)}, {KINDS[kind]}", by_kind["served", "NVIDIA", engine, kind]) for engine, kind in SHORT]
     rows.append(("AMD GPUs, all engines", by_vendor["served", "AMD"]))
     names = ("ttft", "itl", "e2e")

@@ -21,11 +21,12 @@ from sizing.catalog.files import resolved
 from sizing.catalog.measured import METRICS, MOST_FAULTS, LeftOut, MeasuredRow
 from sizing.catalog.prices import today
 from sizing.catalog.profiles import GPUS, load_engine
+from sizing.catalog.runs import students
 from sizing.catalog.shelf import Found, only
 from sizing.evidence.errors import BAND_METRICS
 from sizing.evidence.notes import NO_VERSION
 from sizing.evidence.rows import Case, case_of_row
-from sizing.specs.bands import BandMetric, students
+from sizing.specs.bands import BandMetric
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.engine_time import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 from sizing.specs.errors import Fault, InputError, raise_any

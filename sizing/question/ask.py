@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.catalog import models, profiles, shelf
+from sizing.catalog.runs import published
 from sizing.catalog.shelf import Found
 from sizing.model import extras as of_model
 from sizing.model.architecture import SIZES, Layout
@@ -45,7 +46,7 @@ from sizing.question.question import (
     service_of,
     target_of,
 )
-from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, PublishedRuns
+from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL
 from sizing.specs.errors import Fault, InputError, Part, check, collected, nearest, placed, raise_any
 from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
@@ -251,7 +252,7 @@ def with_confidence(question: Question, confidence: str | None, conservative: bo
     if target.offline and target.amount is None:
         what = "offline work without a demand takes no number of GPUs; its rate is shown with its error band"
         raise InputError(what, field=field, allowed="with --rps, --concurrency or --dau, or another --mode")
-    runs, service = shelf.only(PublishedRuns), question.service
+    runs, service = published(), question.service
     plain = service.extras == NOTHING and not service.model.pooled and question.space.pools is None
     if not plain or not any(
         runs.like(service.situation(of.gpu), target.decisive) is not None for of in question.space.gpu_types

@@ -11,6 +11,7 @@ import yaml
 
 from sizing.calibration.corrections import Seen, TimeRatio, corrections_of, rendered_corrections, rendered_runs
 from sizing.catalog.measured import MeasuredRow
+from sizing.catalog.runs import table_of
 from sizing.specs.bands import Corrections, PublishedRuns, Situation
 from sizing.specs.calibration import CorrectionRules
 
@@ -111,7 +112,7 @@ def test_the_files_say_what_was_found() -> None:
     found, corrected = corrections_of(seen(1.5, 1.5), RULES)
     read = Corrections.model_validate(yaml.safe_load(rendered_corrections(found)))
     assert read.of(HERE).decode == found[0].decode
-    runs = PublishedRuns.model_validate(yaml.safe_load(rendered_runs(corrected, 3, 0.1)))
+    runs = table_of(PublishedRuns.model_validate(yaml.safe_load(rendered_runs(corrected, 3, 0.1))))
     like = runs.like(HERE, ("ttft", "itl", "throughput"))
     assert like is not None and like.groups == 8
     assert like.of("itl") == pytest.approx(1.0, abs=0.2)

@@ -7,7 +7,8 @@ import pytest
 
 from sizing.calibration.coverage import covered, tail_of
 from sizing.catalog import shelf
-from sizing.specs.bands import PublishedRuns, ends_of
+from sizing.catalog.runs import ends_of
+from sizing.specs.bands import PublishedRuns
 from sizing.specs.calibration import Calibration
 from sizing.specs.workload import LATENCIES
 

@@ -18,6 +18,7 @@ from sizing.calibration.measured_runs import MeasuredRuns, impossible
 from sizing.calibration.own_runs import FACTORS, CalibratedProfile, FactorFit, calibrate, fit, profile, told
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
+from sizing.catalog.runs import published, students
 from sizing.catalog.shelf import only
 from sizing.engine.batch import DecodeBatch
 from sizing.engine.deployment import step_clock, windows_of
@@ -25,7 +26,7 @@ from sizing.evidence.predict import Result, predict, predict_rows, situation_of
 from sizing.evidence.rows import case_of_row
 from sizing.replica.step import Batch, step
 from sizing.report.parts.evidence import Predicted, bounds
-from sizing.specs.bands import Corrections, PublishedRuns, Situation, of_own, students
+from sizing.specs.bands import Corrections, Situation, of_own
 from sizing.specs.calibration import Calibration
 from sizing.specs.engine_time import OwnRuns
 from sizing.specs.errors import InputError
@@ -149,7 +150,7 @@ def test_confidence_on_the_profile_is_that_of_its_runs(mine: Path, found: Calibr
     assert expected.by_runs.odds.own and expected.by_runs.odds.groups == 5
     assert expected.by_runs.odds.gpus == sure.best.gpus >= expected.best.gpus
     situation = question.service.situation(load_gpu(str(mine)).spec)
-    alike = only(PublishedRuns).like(situation, ("throughput", "ttft"))
+    alike = published().like(situation, ("throughput", "ttft"))
     assert alike is not None
     for name in ("throughput", "ttft"):  # nine in ten are no slower than the upper end of the band of 8 in 10
         band = next(band for band in found.own.bands if band.metric == name)
@@ -161,7 +162,7 @@ def test_two_runs_say_nothing_of_confidence(found: CalibratedProfile) -> None:
     few = tuple(band.model_copy(update={"n": 2}) for band in found.own.bands)
     own = of_own(found.own.model_copy(update={"bands": few}))
     situation = Situation("served", "NVIDIA", "vllm", "hopper", "dense", None, own=own)
-    assert only(PublishedRuns).like(situation, ("throughput",)) is None
+    assert published().like(situation, ("throughput",)) is None
 
 
 @pytest.mark.parametrize("freedom", [2, 4, 20])

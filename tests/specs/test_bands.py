@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sizing.catalog import shelf
-from sizing.specs.bands import Band, Bands, Corrections, PublishedRuns, Situation, find, region
+from sizing.catalog.runs import published
+from sizing.specs.bands import Band, Bands, Corrections, Situation, find, region
 
 SERVED = Situation(mode="served", vendor="NVIDIA", engine="vllm", architecture="hopper", kind="dense", load="low")
 
@@ -66,7 +67,7 @@ def test_corrections_are_of_three_groups_and_in_bounds() -> None:
 def test_published_runs_are_centred_or_few(mode: str, engine: str, architecture: str, kind: str) -> None:
     """What a question is sized by has its median near 1 for the time of a request, as the corrections promise."""
     vendor = "AMD" if architecture == "cdna3" else "NVIDIA"
-    runs = shelf.only(PublishedRuns)
+    runs = published()
     like = runs.like(Situation(mode, vendor, engine, architecture, kind, None), ("throughput",))  # type: ignore[arg-type]
     if like is None:
         return
