@@ -346,16 +346,14 @@ def _similar_runs(timed: Timed, question: Question) -> SimilarRuns | Unknown:
 
 def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | Unknown]:
     """For each layout the margin for the confidence asked for, 1 without one; or why it is unknown or none is large enough."""
-    asked = [question.target.confidence for _, question in layouts]
-    cautious = [layout for layout, of in zip(layouts, asked, strict=True) if of is not None]
-    found = iter(margins(cautious))
-    return [
-        1.0 if of is None else _margin(of, question, next(found))
-        for of, (_, question) in zip(asked, layouts, strict=True)
-    ]
+    cautious = {n: each for n, each in enumerate(layouts) if each[1].target.confidence is not None}
+    found = dict(zip(cautious, margins(list(cautious.values())), strict=True))
+    return [_margin(found[n], question) if n in found else 1.0 for n, (_, question) in enumerate(layouts)]
 
 
-def _margin(confidence: float, question: Question, margins: Margins | Unknown) -> float | Unknown:
+def _margin(margins: Margins | Unknown, question: Question) -> float | Unknown:
+    confidence = question.target.confidence
+    assert confidence is not None
     if isinstance(margins, Unknown):
         return Unknown(f"not known: {margins.why}")
     margin, runs = margins.of(confidence), margins.runs

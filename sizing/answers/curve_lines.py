@@ -31,7 +31,7 @@ from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools
 from sizing.replica import batching
 from sizing.replica import step as step_model
-from sizing.replica.capacity import highest_stable, point_at_rate, points_of
+from sizing.replica.capacity import highest_stable, last_of_leading, point_at_rate, points_of
 from sizing.replica.replica import Refusal, cache_format, candidates
 from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing, requests_per_s
@@ -273,11 +273,10 @@ def _decoding_of(timed: Timed, in_flight: int) -> float | None:
     ceiling = timed.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
     point = batching.open_loop(timed.curves, timed.batching, tried, {})
-    ok = point.stable & (point.running <= timed.slots)
-    last = int(np.argmin(ok)) if not ok.all() else ok.size
-    if last == 0 or in_flight > point.in_flight[last - 1]:
+    last = last_of_leading(point.stable & (point.running <= timed.slots))
+    if last < 0 or in_flight > point.in_flight[last]:
         return None
-    return float(np.interp(in_flight, point.in_flight[:last], tried[:last]))
+    return float(np.interp(in_flight, point.in_flight[: last + 1], tried[: last + 1]))
 
 
 class ReplicaJob(NamedTuple):

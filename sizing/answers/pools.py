@@ -211,7 +211,8 @@ def _paired(
                 needed = _linked(Answer((prefill, decode), transfer), phases)
                 pair = _sized(needed, phases, pools)
                 if not within_node or fits_node(pair or needed):
-                    (pairs if pair is not None else short).append(pair or needed)
+                    pairs += [] if pair is None else [pair]
+                    short += [needed] if pair is None else []
     turned_down["prefill"] += unpaired
     return _Paired(pairs, turned_down, {phase for phase, is_usable in usable if is_usable}, short, unpaired)
 

@@ -142,16 +142,17 @@ def with_sure(confirmed: Sequence[Searched], steps: Steps) -> list[Outcome]:
 
     Among layouts of equal size and cost, the one with the smallest sure size becomes the answer.
     """
-    able = [of for of in confirmed if of.outcome.answer is not None]
-    tied = [_with_tie(of, sure, steps) for of, sure in zip(able, sure_answers(able, steps), strict=True)]
+    able = {n: of for n, of in enumerate(confirmed) if of.outcome.answer is not None}
+    sure = sure_answers(list(able.values()), steps)
+    tied = [_with_tie(of, size, steps) for of, size in zip(able.values(), sure, strict=True)]
     sizes = [SizeAtOdds(of.answers[0], of.question, of.by_runs.sure_answer, of.by_runs.even) for of in tied]
     sized = [
         _by_runs(of, odds=odds_of_rate(of) if of.question.target.amount is None else odds)
         for of, odds in zip(tied, odds_of(sizes), strict=True)
     ]
     others = cheapest_sure([(of, of_other_types(of)) for of in sized])
-    done = iter([_by_runs(of, cheaper_when_sure=other) for of, other in zip(sized, others, strict=True)])
-    return [of.outcome if of.outcome.answer is None else next(done) for of in confirmed]
+    done = {n: _by_runs(of, cheaper_when_sure=other) for n, of, other in zip(able, sized, others, strict=True)}
+    return [done.get(n, of.outcome) for n, of in enumerate(confirmed)]
 
 
 def _by_runs(outcome: Outcome, **changes: Any) -> Outcome:

@@ -252,13 +252,13 @@ def _without_other_model(
         [] if same else [field for field in OF_MODEL if not any(f"{name}.".startswith(f"{field}.") for name in given)]
     )
     spec, left = workloads.without(file.spec, fields) if fields else (file.spec, ())
+    if not left:
+        return (), workload
     told = ", ".join(_of(field, value) for field, value in left)
     unquantised = asked.precision is None and asked.spec.quantisation.method is None
     narrow = [value for field, value in left if field == "precision" and value != "bf16" and unquantised]
     spared = "".join(f"; --precision {value} may save GPUs" for value in narrow)
-    return (f"{told} of {file.id}, stated for {file.spec.model}{spared}",) if left else (), Part(
-        lambda: replace(file, spec=spec)
-    ) if left else workload
+    return (f"{told} of {file.id}, stated for {file.spec.model}{spared}",), Part(lambda: replace(file, spec=spec))
 
 
 def _of(field: str, value: Any) -> str:

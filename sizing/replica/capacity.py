@@ -141,7 +141,7 @@ def _most_in_flight(timed: Timed, limits: Limits) -> Capacity | None:
     ok = within(points, limits)
     if not ok[0]:
         return None
-    last = _last_of_leading(ok)
+    last = last_of_leading(ok)
     binding = violated(points, limits, last + 1) if last + 1 < timed.slots else timed.slots_bound
     return Capacity(float(in_flight[last]), float(points.requests_per_s[last]), float(points.decoding[last]), binding)
 
@@ -229,7 +229,7 @@ def _heaviest(
     """Find the heaviest allowed load before the first refused one, of ascending loads in one row per layout."""
     allowed = within(points, limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([timed.slots for timed in found])
-    return [_Around(decoding, points, row, _last_of_leading(allowed[row])) for row, decoding in enumerate(grid)]
+    return [_Around(decoding, points, row, last_of_leading(allowed[row])) for row, decoding in enumerate(grid)]
 
 
 def _full(found: Sequence[Timed]) -> list[Capacity]:
@@ -254,7 +254,7 @@ def _of_batch(timed: Timed, full: Capacity, within_s: float | None) -> Capacity 
     if within_s is None:
         return full
     rounds, left_s = divmod(within_s, timed.slots / full.requests_per_s)
-    last = _last_of_leading(_rounds_s(timed) <= left_s) + 1
+    last = last_of_leading(_rounds_s(timed) <= left_s) + 1
     rate = min((rounds * timed.slots + last) / within_s, full.requests_per_s)
     return replace(full, amount=rate, requests_per_s=rate) if rate > 0 else None
 
@@ -295,12 +295,12 @@ def _served(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points]
         points, stable_per_s = every.row(row), target.max_utilisation * float(highest_per_s[row, 0])
         served, running = points.requests_per_s, np.maximum.accumulate(points.running)
         most_per_s = min(stable_per_s, float(np.interp(timed.slots, running, served)))
-        kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
+        kept = last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
         loads.append((np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))))
     return loads
 
 
-def _last_of_leading(ok: NDArray[np.bool_]) -> int:
+def last_of_leading(ok: NDArray[np.bool_]) -> int:
     """Index of the last True before the first False, or -1 where the first entry is False."""
     return int(np.argmin(ok)) - 1 if not ok.all() else ok.size - 1
 
