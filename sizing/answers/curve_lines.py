@@ -142,10 +142,12 @@ def default_grid(question: Question) -> Grid:
 def check_demanded(arrivals: Arrivals, *, pooled: bool, field: str = "demanded") -> None:
     """Raise InputError for a demand whose answer is no line of a curve: of separate pools, or beside closed loops."""
     if pooled:
-        allowed = "llmsize estimate; or without it"
-        raise InputError("sizes one pool, and a curve draws both", field=field, allowed=allowed)
+        remedy = "use llmsize estimate; or without it"
+        raise InputError("sizes one pool, and a curve draws both", field=field, remedy=remedy)
     if arrivals == "closed":
-        raise InputError("arrives at random, and a closed loop does not", field=field, allowed="without --closed-loop")
+        raise InputError(
+            "arrives at random, and a closed loop does not", field=field, remedy="use it without --closed-loop"
+        )
 
 
 def lines(question: Question, grid: Grid) -> Iterator[CurveLine]:

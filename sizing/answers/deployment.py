@@ -38,7 +38,7 @@ def memory(question: Question) -> MemoryUse:
     """
     found = deployment(question)
     if found.refused is not None:
-        raise InputError(f"{found.replica.layout} is refused: {found.refused}", allowed="another layout")
+        raise InputError(f"{found.replica.layout} is refused: {found.refused}", remedy="use another layout")
     return found.memory._replace(max_model_len_that_fits=longest(found))
 
 

@@ -101,7 +101,7 @@ def measured(
         listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in shapes[:MOST_LISTED]]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         message = f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}"
-        raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
+        raise InputError(message, file=file, field=option, remedy="state one of them, by --model, --isl and --osl")
     isl, osl = (round(sum(float(getattr(row, name)) for row in taken) / len(taken)) for name in ("isl", "osl"))
     return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(_with_load(taken, file), file))
 

@@ -216,11 +216,11 @@ def check_lengths(workload: Workload, driving: Driving, *, traced: bool) -> None
         others = {"a trace": traced, "--isl-std": driving.isl_std, "--length-ratio": driving.length_ratio}
         other = next((name for name, value in others.items() if value), None)
         if other is not None:
-            twice, allowed = (
+            twice, remedy = (
                 f"turns say how long prompts are, and so does {other}",
-                "one of them; of a trace --prefix-hit",
+                "state one of them; of a trace --prefix-hit",
             )
-            raise InputError(twice, field="optimisations.prefix.turns", allowed=allowed)
+            raise InputError(twice, field="optimisations.prefix.turns", remedy=remedy)
     if workload.pooled and driving.osl_std is not None:
         raise InputError(f"{workload.task} gives no tokens", field="--osl-std", allowed="none")
 
@@ -301,8 +301,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     if question.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
     if question.target.amount is None:
-        message, allowed = "needs a load to say how many talks are idle", "with --rps, --users or --concurrency"
-        raise InputError(message, field="--think-time", allowed=allowed)
+        message, remedy = "needs a load to say how many talks are idle", "use it with --rps, --users or --concurrency"
+        raise InputError(message, field="--think-time", remedy=remedy)
     extras = replica_counts.extras_at(resolved.replica, question.target, replicas)
     return resolved._replace(question=question.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
@@ -364,8 +364,8 @@ def _traffic(
         open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
         return replace(open_, count=_count_of_rate(open_, rate, driving))
     if count is None:
-        allowed = "--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once"
-        raise InputError("nothing says what to send", field="--requests", allowed=allowed)
+        remedy = "use --rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once"
+        raise InputError("nothing says what to send", field="--requests", remedy=remedy)
     return base
 
 
@@ -434,7 +434,7 @@ def _pair(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PairOfLay
     from sizing.answers.pools import paired  # loaded where separate pools are asked for
 
     if traffic.in_flight is not None:
-        allowed = "with --rps, --dau, --trace, or --requests alone"
-        raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
+        remedy = "use it with --rps, --dau, --trace, or --requests alone"
+        raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, remedy=remedy)
     question = decode.question.with_(precisions=(decode.replica.plan.weight_format,))
     return paired(pools, running(question, pools.prefill), decode)

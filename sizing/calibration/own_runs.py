@@ -318,8 +318,8 @@ def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut])
         allowed = "runs of this GPU and a plain engine, of a model that llmsize knows, with means of TTFT, ITL or E2E"
         raise InputError(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}", allowed=allowed)
     names = [f"{name}:{version}" for name, version in versions]
-    allowed = f"one of them, as {names[-1]}"
-    raise InputError(f"the rows are of {', '.join(names)}", field="--engine", allowed=allowed)
+    remedy = f"state one of them, as {names[-1]}"
+    raise InputError(f"the rows are of {', '.join(names)}", field="--engine", remedy=remedy)
 
 
 def _refuse_contradictions(runs: MeasuredRuns) -> None:
@@ -332,8 +332,8 @@ def _refuse_contradictions(runs: MeasuredRuns) -> None:
         other, known = first.setdefault(key, (case.row.id, value))
         if abs(value - known) > runs.rules.most_apart * runs.rules.error[BAND_METRICS[name]]:
             message = f"{other} and {case.row.id} ran the same, and their {name} is {np.exp(known):,.4g} and {np.exp(value):,.4g}"
-            allowed = "one of them; or columns that say what differs, as num_requests"
-            faults.setdefault((other, case.row.id), Fault(message, allowed=allowed))
+            remedy = "state one of them; or columns that say what differs, as num_requests"
+            faults.setdefault((other, case.row.id), Fault(message, remedy=remedy))
     raise_any(faults.values())
 
 

@@ -229,10 +229,10 @@ class DataFile(Frozen):
         exact = self._spots.get(path)
         return self.file, self.line(path), dotted(path), exact.text if exact else None
 
-    def fault(self, path: FieldPath, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
+    def fault(self, path: FieldPath, message: str, *told: str | None, **named: str | None) -> Fault:
         """A fault at the line of a field."""
         file, line, name, _ = self.place(path)
-        return Fault(message, file, line, name, allowed, nearest)
+        return Fault(message, file, line, name, *told, **named)
 
     @cached_property
     def _spots(self) -> dict[FieldPath, Spot]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class FoundMember(NamedTuple):
             path = ("fleet", index, "workload")
         _, line, _, _ = document.place(path)
         field = ".".join(part for part in (f"fleet[{index}]", named) if part)
-        return Fault(fault.message, self.file, line, field, fault.allowed, fault.nearest)
+        return replace(fault, file=self.file, line=line, field=field)
 
 
 class FoundFleet(NamedTuple):
@@ -139,7 +140,7 @@ def _member(index: int, member: Member, document: DataFile, path: Path, words: W
 
     def in_fleet(fault: Fault) -> Fault:
         where = f"{fault.file}: " if fault.file is not None else ""
-        here = Fault(f"{where}{fault.message}", file, line, field, fault.allowed, fault.nearest)
+        here = replace(fault, message=f"{where}{fault.message}", file=file, line=line, field=field)
         return fault if fault.file is not None and fault.line is not None else here
 
     if _is_fleet(name):

@@ -66,7 +66,7 @@ def load_server(name_or_path: str) -> OwnFile:
         lines = {field: document.place((field,))[1] for field in spec.model_fields_set}
         if spec.gpu is None:
             return OwnFile(spec, path.stem, path, lines)
-        with placed(lambda fault: document.fault(("gpu",), fault.message, fault.allowed, fault.nearest)):
+        with placed(lambda fault: document.fault(("gpu",), fault.message, fault.allowed, fault.nearest, fault.remedy)):
             gpu_id = load_gpu(spec.gpu).id
         return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
     found = named(SHELF, name_or_path)

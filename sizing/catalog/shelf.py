@@ -111,7 +111,7 @@ class Shelf(Frozen, Generic[SpecT]):
             return known
         if is_file(known):
             message = f"has the name of a {self.label} that is known already: whose numbers count would not be seen"
-            raise InputError(Fault(message, file=str(own), allowed=f"another name, as my-{stem}.yaml"))
+            raise InputError(Fault(message, file=str(own), remedy=f"use another name, as my-{stem}.yaml"))
         return own
 
     def key(self, name: str) -> str:

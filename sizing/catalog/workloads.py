@@ -92,7 +92,7 @@ def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
         return Found(with_paths(_read(path, words, path.parent), path.parent), path.stem, path)
     if by_stem(path_or_name, SHELF) is None and by_stem(path_or_name, fleet_shelf()) is not None:
-        raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
+        raise InputError(f"{path_or_name!r} {IS_FLEET}", remedy="use llmsize plan")
     return named(SHELF, path_or_name)
 
 
@@ -100,10 +100,10 @@ def _read(path: Path, words: Words, folder: Path = Path()) -> Workload:
     """The workload of a file in `folder`. Raises InputError for a fleet file, and for latency limits of offline work."""
     document = _with_lengths(respelt(read_yaml(path), words, ()), folder)
     if "fleet" in document.data:
-        raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
+        raise InputError(document.fault(("fleet",), IS_FLEET, remedy="use llmsize plan"))
     document, workload = spelt(document, words)
     limited = workload.limits.stated if workload.mode == "offline" else ()
-    raise_any(document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited)
+    raise_any(document.fault(("limits", name), UNLIMITED, remedy="use another mode") for name in limited)
     return workload
 
 
@@ -155,7 +155,7 @@ def name_faults(document: DataFile, names: Iterable[LookUp]) -> list[Fault]:
         for name in (part for text in texts for part in (text.split(",") if at[-1] == "gpu" else (text,))):
             with collected(wrong):
                 load(name.strip())
-        faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
+        faults += [document.fault(at, it.message, it.allowed, it.nearest, it.remedy) for it in wrong if it.file is None]
     return faults
 
 
@@ -298,7 +298,7 @@ def respelt(document: DataFile, words: Words, at: FieldPath = ()) -> DataFile:
         *holders, last = field.split(".")
         target = _holder(target, holders)
         if last in target:
-            faults.append(document.fault((*at, *path), f"says the same as {field}", allowed="one of them"))
+            faults.append(document.fault((*at, *path), f"says the same as {field}", remedy="state one of them"))
         target[last] = value
         moved[(*at, *field.split("."))] = (*at, *path)
     raise_any(faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sizing.answers.sweep import Axis, size
@@ -104,7 +105,7 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
                 look_up[option.name](value)
         except InputError as error:
             for fault in error.faults:
-                own = Fault(fault.message, field=field_of(option), allowed=fault.allowed, nearest=fault.nearest)
+                own = replace(fault, line=None, field=field_of(option))
                 yield fault if fault.file else own
 
 

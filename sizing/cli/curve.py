@@ -288,7 +288,9 @@ def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals) -> Qu
     check_demanded(arrivals, pooled=workload.optimisations.disaggregate is not None, field=stated)
     asked = resolved(names, workload, gpu_budget=None)
     if asked.service.extras.cached.think_time_s is not None:
-        raise InputError(f"think between turns, and {ALL_KEPT}", field=stated, allowed="--rps; or estimate, simulate")
+        raise InputError(
+            f"think between turns, and {ALL_KEPT}", field=stated, remedy="use --rps; or estimate, simulate"
+        )
     return asked
 
 
@@ -303,7 +305,7 @@ def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrival
 def _arrivals(own: _Own, measured: Measured | None, *, pooled: bool) -> Arrivals:
     """The arrivals of loads: steady by default; a closed loop if asked for, or with measured rows of one."""
     if pooled and own.closed_loop:
-        raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
+        raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", remedy="leave it out")
     return "closed" if own.closed_loop or (measured is not None and not measured.random and not pooled) else "poisson"
 
 

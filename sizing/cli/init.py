@@ -46,7 +46,7 @@ def command(
     read = [] if answers in (None, STDIN) else [answers]
     path = written_apart(None if output == STDOUT else output, read, option="--output")
     if path is not None and exists(path) and not force:
-        raise InputError(Fault(f"{output!r} exists", field="--output", allowed="another file, or --force"))
+        raise InputError(Fault(f"{output!r} exists", field="--output", remedy="use another file, or --force"))
     found = _from_file(answers) if answers is not None else _asked()
     text = workload_text(found)
     _check(text)
@@ -133,8 +133,8 @@ def _asked() -> dict[str, Any]:
     from sizing.cli.output import complain, print_text
 
     if sys.stdin is None or not sys.stdin.isatty():
-        allowed = "--answers FILE, or --answers - for standard input"
-        raise InputError("asks questions, and nobody is at a terminal to answer", field="init", allowed=allowed)
+        remedy = "use --answers FILE, or --answers - for standard input"
+        raise InputError("asks questions, and nobody is at a terminal to answer", field="init", remedy=remedy)
 
     def ask(question: DiscoveryQuestion, suggestion: str) -> str:
         print_text(f"\n{question.text} {question.why}")

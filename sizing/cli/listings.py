@@ -61,9 +61,9 @@ def _print_file(one: KnownEntry | None, *, json: bool) -> None:
     from sizing.specs.errors import InputError
 
     if json:
-        raise InputError("contradicts --json", field="--yaml", allowed="one of them")
+        raise InputError("contradicts --json", field="--yaml", remedy="state one of them")
     if one is None:
-        raise InputError("is of one entry", field="--yaml", allowed="with a name")
+        raise InputError("is of one entry", field="--yaml", remedy="use it with a name")
     if not one.is_whole or one.path.suffix not in (".yaml", ".yml"):
         raise InputError(f"{one.id!r} has no file of its own", field="--yaml", allowed="the name of a whole profile")
     lines = read_text(one.path).splitlines()

@@ -43,7 +43,7 @@ def command() -> None:
     try:
         import_module("mcp.server.lowlevel")
     except ImportError:
-        raise InputError("needs the package mcp", field="mcp", allowed="pip install 'llmsize[mcp]'") from None
+        raise InputError("needs the package mcp", field="mcp", remedy="run pip install 'llmsize[mcp]'") from None
     import asyncio
 
     asyncio.run(_serve())

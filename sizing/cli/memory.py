@@ -83,8 +83,10 @@ def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
         what = f"{stated!r} are no shares of the models" if stated else "is needed"
         raise InputError(what, field="--share", allowed=allowed)
     if values["memory_fraction"] is not None:
-        raise InputError("contradicts --share, which is it", field="--gpu-memory-utilization", allowed="one of them")
+        raise InputError(
+            "contradicts --share, which is it", field="--gpu-memory-utilization", remedy="state one of them"
+        )
     if values["engine"] and not values["engine"].lower().startswith("vllm"):
         what = "is the memory fraction of vLLM, which is of the whole card"
-        raise InputError(what, field="--share", allowed="--engine vllm")
+        raise InputError(what, field="--share", remedy="use --engine vllm")
     return [{**values, "model": name, "memory_fraction": share} for name, share in zip(names, shares, strict=True)]

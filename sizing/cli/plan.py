@@ -243,7 +243,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     sure = values["confidence"] is not None or values["conservative"]
     if sure and values["uncertain"]:
         what = "counts what is uncertain already, and --confidence would count it twice"
-        raise InputError(what, field="--uncertain", allowed="one of them")
+        raise InputError(what, field="--uncertain", remedy="state one of them")
     asked = with_confidence(asked, values["confidence"], values["conservative"])
     if rules.cloud is None:
         return asked

@@ -37,9 +37,9 @@ class Reader:
         if error is None:
             self.check()
 
-    def fault(self, message: str, field: str, allowed: str | None = None, near: str | None = None) -> None:
+    def fault(self, message: str, field: str, allowed: str | None = None, **named: str | None) -> None:
         """Record a fault."""
-        self.faults.append(Fault(message, field=field, allowed=allowed, nearest=near))
+        self.faults.append(Fault(message, None, None, field, allowed, **named))
 
     def check(self) -> None:
         """Raise InputError with the recorded faults, if any."""
@@ -85,7 +85,7 @@ class Reader:
         found = next((word for word in words if word == text.strip().lower()), None)
         if found is not None:
             return found
-        self.fault(f"{text!r} is no {noun}", option, ", ".join(words), nearest(text, words))
+        self.fault(f"{text!r} is no {noun}", option, ", ".join(words), nearest=nearest(text, words))
         return None
 
     def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:

@@ -34,14 +34,14 @@ def command(**values: Any) -> None:
             decode, prefill = (read.whole(name, least=0) or 0 for name in ("decode", "prefill"))
             context, prior = (read.whole(name, least=0, most=MOST_CONTEXT) or 0 for name in ("context", "prior"))
         if decode == 0 and prefill == 0:
-            allowed = "--decode N (sequences), --prefill N (tokens), or both"
-            raise InputError("the step is empty", field="--decode, --prefill", allowed=allowed)
+            remedy = "use --decode N (sequences), --prefill N (tokens), or both"
+            raise InputError("the step is empty", field="--decode, --prefill", remedy=remedy)
         if decode and context == 0:
             raise InputError("decoding sequences need a context", field="--context", allowed="tokens above zero")
         if context and decode == 0:
-            raise InputError("is that of decoding sequences", field="--context", allowed="with --decode")
+            raise InputError("is that of decoding sequences", field="--context", remedy="use it with --decode")
         if prior and prefill == 0:
-            raise InputError("is that of a prompt", field="--prior", allowed="with --prefill")
+            raise InputError("is that of a prompt", field="--prior", remedy="use it with --prefill")
         return report.StepLoad(decode, context, prefill, prior)
 
     output, batch = Part(lambda: chosen_format(values)), Part(batch_of)
@@ -50,7 +50,7 @@ def command(**values: Any) -> None:
     question = layout_question(options, output, batch, new)
     work = batch.value
     if work.decode and question.service.model.pooled:
-        raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
+        raise InputError(f"{question.service.task} decodes nothing", field="--decode", remedy="use --prefill alone")
     if question.space.pools is None:
         deployed = deployment(question)
         check_rules(of_layout(deployed.replica.layout), OPTIONS, values)

@@ -38,9 +38,9 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
     read = Reader(values)
     for option in options:
         if option.name not in TAKEN and is_given(values[option.name]):
-            read.fault("has no meaning in ticks", option.flags[0], "without --ticks")
+            read.fault("has no meaning in ticks", option.flags[0], remedy="use it without --ticks")
     if workload is not None:
-        read.fault("a workload has no meaning in ticks", workload, "without --ticks")
+        read.fault("a workload has no meaning in ticks", workload, remedy="use it without --ticks")
     if values["osl_mean"] is not None:
         read.faults.extend(broken(("a mean output",), options, values))
     slots = read.whole("slots", most=MOST_SLOTS) or SLOTS
@@ -101,13 +101,13 @@ def _itl(text: str) -> float:
 
 def _check_load(inputs: TickInputs, read: Reader) -> None:
     if inputs.concurrency is not None and inputs.rate is not None:
-        read.fault("contradicts --concurrency", "--rate", "one of them")
+        read.fault("contradicts --concurrency", "--rate", remedy="state one of them")
     if read.faults:
         return  # a load was given but is wrong, so it is not missing
     if inputs.requests is None and inputs.concurrency is None and inputs.rate is None:
-        read.fault("nothing says what to send", "--requests, --concurrency, --rate", "one of them")
+        read.fault("nothing says what to send", "--requests, --concurrency, --rate", remedy="state one of them")
     elif inputs.requests is None and inputs.limit is None:
-        read.fault("the run would never end", "--limit, --requests", "one of them")
+        read.fault("the run would never end", "--limit, --requests", remedy="state one of them")
 
 
 def _check_values(inputs: TickInputs, read: Reader) -> None:
@@ -120,8 +120,8 @@ def _check_values(inputs: TickInputs, read: Reader) -> None:
     if inputs.rate is not None and inputs.requests is None and inputs.limit is not None:
         arriving = inputs.rate * inputs.limit
         if arriving > MOST_REQUESTS:
-            allowed = f"--rate x --limit at most {MOST_REQUESTS:,}, or --requests"
-            read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", allowed)
+            remedy = f"use --rate x --limit at most {MOST_REQUESTS:,}, or --requests"
+            read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", remedy=remedy)
 
 
 def _check_work(inputs: TickInputs, read: Reader) -> None:

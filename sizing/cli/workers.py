@@ -34,8 +34,8 @@ MOST_ON_WINDOWS = 61  # processes that a wait can watch there
 NEW_OBJECTS = 20_000  # between two collections: rows make many objects, few of them in cycles
 
 REACHED_S = 10  # timeout for the cluster's answer
-INSTALLED = "after pip install 'llmsize[dask]'"
-MISSING = Fault("needs dask.distributed, which is not installed", field="--dask", allowed=INSTALLED)
+INSTALLED = "it works after pip install 'llmsize[dask]'"
+MISSING = Fault("needs dask.distributed, which is not installed", field="--dask", remedy=INSTALLED)
 
 _work: list[Callable[[Any], Any]] = []  # in a worker process: its work, received once
 _of_thread = threading.local()  # in a cluster's worker: this thread's work, and the bytes that it was unpickled from

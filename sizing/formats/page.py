@@ -17,7 +17,9 @@ from sizing.formats.view import Facts, Figure, Prose, Quantity, Table, Text, Who
 from sizing.specs.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
-NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")
+NO_JINJA = Fault(
+    "needs jinja2, which is not installed", field="llmsize report", remedy="it works after pip install jinja2"
+)
 ABSENT = "–"
 NUMBER_AND_WORD = re.compile("([0-9]) (ms|s|%|GiB|to)(?![a-z])")  # not to be parted by the end of a line
 WIDTH = 480.0  # width of a bar

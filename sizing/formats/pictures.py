@@ -42,8 +42,8 @@ LIMIT_POINTS = 18.0  # distance of the title from the axes if the text of a limi
 ROOM_X, ROOM_Y = 1.18, 0.09  # room beyond the outermost points: a factor on x, a share of the span on y
 DECADE = 250.0  # pixels of a decade from which 2 and 5 get numbers too
 LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # marker sizes in points, and their growth in square points
-INSTALLED = "after pip install 'llmsize[plot]'"
-NO_MATPLOTLIB = Fault("needs matplotlib, which is not installed", field="--plot", allowed=INSTALLED)
+INSTALLED = "it works after pip install 'llmsize[plot]'"
+NO_MATPLOTLIB = Fault("needs matplotlib, which is not installed", field="--plot", remedy=INSTALLED)
 
 
 class Style(NamedTuple):

@@ -309,7 +309,7 @@ def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) ->
             f"{dialect.title} {dialect.version} has no word for the {predicted.upper()} KV cache of the prediction, "
             f"and {checkpoint} states {own.upper()}"
         )
-        raise InputError(what, field="--checkpoint", allowed=f"with --kv-precision {own}")
+        raise InputError(what, field="--checkpoint", remedy=f"use it with --kv-precision {own}")
     return predicted
 
 
@@ -323,7 +323,7 @@ def _check(question: Question, dialect: Dialect) -> None:
         raise InputError(what, field="--task", allowed="generate, or --engine vllm or sglang")
     if question.service.optimisations.kv_offload is not None:
         what = "the size of the cache in host memory is not part of the question, so no flag states it"
-        raise InputError(what, field="--kv-offload", allowed="without it")
+        raise InputError(what, field="--kv-offload", remedy="leave it out")
     if question.service.serving.offload_backend == "prefetch":
         what = "engines take the groups of layers whose weights are fetched ahead, and the question says their GiB"
         raise InputError(what, field="--offload-backend", allowed="uva, or without it")

@@ -73,6 +73,7 @@ def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
     return None
 
 
+IGNORED = "use --ignore-flags with its name, where it changes nothing"
 OFF = "--no-"  # before the name of a switch
 # Kinds of flags that state no term. The kind says what follows the flag.
 KINDS = ["switch", "on", "value", "object", "override", "model", "file", "unread"]
@@ -119,15 +120,15 @@ class _Reader:
                 )
         for name, text in self.source.variables.items():
             if why := self.dialect.engine.refused_variables.get(name, {}).get(text.lower()):
-                self._fault(f"{text} {why}, which is not predicted", _Place(None, name), "without it")
+                self._fault(f"{text} {why}, which is not predicted", _Place(None, name), remedy="leave it out")
             for row in self.dialect.rows:
                 if row.env == name:
                     self._note(row, text, _Place(None, name))
         for below in self.beside:
             self.found.under(below)
 
-    def _fault(self, message: str, place: _Place, allowed: str | None = None, near: str | None = None) -> None:
-        self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, near))
+    def _fault(self, message: str, place: _Place, allowed: str | None = None, **named: str | None) -> None:
+        self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, **named))
 
     def _take(self, term: Term, value: Value, place: _Place) -> None:
         """Record a term; its last value counts."""
@@ -164,10 +165,11 @@ class _Reader:
             if switch:
                 self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
             if kind == ON and (text or given).lower() == "false":
-                self._fault("changes what is predicted, and is not read", place, "without it")
+                self._fault("changes what is predicted, and is not read", place, remedy="leave it out")
             elif given and (kind != ON or self._negates()):
-                off = f"{OFF}{base.removeprefix('--')}" if self._negates() else "without it"
-                self._fault("is a switch, which takes no value", place, off if given.lower() == "false" else base)
+                off = f"use {OFF}{base.removeprefix('--')}" if self._negates() else "leave it out"
+                remedy = off if given.lower() == "false" else f"use {base}"
+                self._fault("is a switch, which takes no value", place, remedy=remedy)
             return False
         following = Word(text, word.line) if marked else self._value() if rows or kind else None
         if not rows and kind is None:
@@ -216,7 +218,7 @@ class _Reader:
         """Skip a flag, as the user says; a flag that states a term of the prediction is a fault."""
         self.found.passed.add(_plain(flag))
         if any(_among(flag, (*row.flags, *row.off)) for row in self.dialect.engine.flags):
-            self._fault("changes what is predicted", place, "--ignore-flags without it")
+            self._fault("changes what is predicted", place, remedy="use --ignore-flags without it")
 
     def _limited(self, name: str, text: object, place: _Place) -> None:
         """Record a fault for a value outside those with which a flag, or a key, changes nothing, and a flag that is not modelled."""
@@ -225,8 +227,9 @@ class _Reader:
         limited = self.dialect.engine.ignored.limited
         known = next((limited[each] for each in limited if _plain(each) == _plain(name)), None)
         if known is not None and str(text) not in known:
-            allowed = ", ".join(known) or "--ignore-flags with its name, where it changes nothing"
-            self._fault(f"{printable(str(text))} changes what is predicted, and is not read", place, allowed)
+            remedy = None if known else IGNORED
+            what = f"{printable(str(text))} changes what is predicted, and is not read"
+            self._fault(what, place, ", ".join(known) or None, remedy=remedy)
 
     def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
         """Record the value of a flag, key or variable, translated to our terms."""
@@ -237,7 +240,7 @@ class _Reader:
             self.found.open.add(row.term)
             return
         if written in row.unread:
-            self._fault(f"{written} {row.unread[written]}, which is not predicted", place, "without it")
+            self._fault(f"{written} {row.unread[written]}, which is not predicted", place, remedy="leave it out")
             return
         if row.values:
             if written in (ours := row.ours):
@@ -246,7 +249,7 @@ class _Reader:
                 self._take(row.term, True if row.states_on else ours[written], place)
                 return
             known = [*ours, *row.unknown]
-            self._fault(f"{written!r} is not known", place, ", ".join(known), nearest(written, known))
+            self._fault(f"{written!r} is not known", place, ", ".join(known), nearest=nearest(written, known))
             return
         sized = _SIZED.match(written) if row.term in TOKENS else None
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
@@ -280,7 +283,7 @@ class _Reader:
             return
         stated = [flag for row in self.dialect.rows for flag in (*row.flags, *row.off)]
         near = nearest(place.name, [*stated, *(flag for flag, kind in self.passed.items() if kind != UNREAD)])
-        self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
+        self._fault(f"is not known of {what}", place, nearest=near, remedy=IGNORED)
 
     def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
         """Read a flag whose value is a JSON object, one key of it (`--speculative-config.method`), or a level in its place."""
@@ -316,10 +319,10 @@ class _Reader:
             elif open_:
                 continue
             elif rows and not any(_holding(path, passed)):
-                self._fault(f"is not known of {place.name}", at, near=nearest(path, [*known, *passed]))
+                self._fault(f"is not known of {place.name}", at, nearest=nearest(path, [*known, *passed]))
             elif not any(_holding(path, passed)):
-                allowed = f"--ignore-flags {place.name}, where it changes nothing"
-                self._fault("is another model than the checkpoint's", at, allowed)
+                remedy = f"use --ignore-flags {place.name}, where it changes nothing"
+                self._fault("is another model than the checkpoint's", at, remedy=remedy)
 
     def _settings(self, name: str, place: _Place) -> None:
         """Read the engine's settings file, from the same file as the command or from its folder."""

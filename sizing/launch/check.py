@@ -232,10 +232,9 @@ def _placed(fault: Fault, part: ExistingDeployment) -> Fault:
     field = fault.field or ""
     if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
         return fault
-    allowed = fault.allowed
-    if field == DRAFTS and allowed is not None:
-        allowed = f"--set {DRAFTS}={allowed}"
-    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"), allowed=allowed)
+    if field == DRAFTS and fault.allowed is not None:
+        fault = replace(fault, allowed=None, remedy=f"use --set {DRAFTS}={fault.allowed}")
+    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"))
 
 
 def _serving(launched: Launched, serving: Serving, experts: bool) -> Serving:
@@ -270,8 +269,8 @@ def check_drafting(group: Sequence[ExistingDeployment], speculative: Speculative
             own = "starts no drafts" if runs is None else f"starts {runs}"
             line = part.line("spec_method", "spec_tokens", "command")
             what = f"{own}, and {flag} says {speculative}"
-            allowed = None if runs is None else f"{flag}={runs.method}:{runs.tokens}@ACCEPTANCE"
-            raise InputError(what, file=part.file, line=line, field="speculative", allowed=allowed)
+            remedy = None if runs is None else f"use {flag}={runs.method}:{runs.tokens}@ACCEPTANCE"
+            raise InputError(what, file=part.file, line=line, field="speculative", remedy=remedy)
 
 
 def _pool(launched: Launched) -> PoolLayout:

@@ -91,7 +91,7 @@ def deploy(
     engine = question.service.engine
     if ENGINES.get(target, engine.name) != engine.name:
         what = f"{engine.title} is the engine of the question"
-        raise InputError(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}")
+        raise InputError(what, field=f"--for {target}", remedy=f"use --engine {ENGINES[target]}")
     parts = started(answer, question, checkpoints)
     first, widest = parts[0], max(parts, key=lambda part: part.nodes)
     if widest.nodes > 1 and (target in WITHIN_A_NODE or (widest.launcher and target not in ENGINES)):
@@ -218,7 +218,7 @@ def benchmark(tool: str, answer: Answer, question: Question, part: Started) -> s
     """The command that runs the benchmark tool, and the command that imports its results."""
     known = only(LaunchFacts).benchmarks[tool]
     if question.service.model.pooled:
-        raise InputError("drives what generates tokens", field="--benchmark", allowed="--task generate")
+        raise InputError("drives what generates tokens", field="--benchmark", remedy="use --task generate")
     point, most = point_of(answer, question), part.launched.serving.max_model_len
     says = [f"# {tool} {known.version}, sent to the router over all replicas"]
     whole = point.isl + point.osl + known.added_tokens

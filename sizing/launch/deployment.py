@@ -351,7 +351,7 @@ def _existing(container: Container, asked: ReadContext) -> ExistingDeployment:
     gpu = Part(lambda: gpu_in(container, asked))
     replicas = Part(lambda: _replicas(args.value, dialect.value[0], container, asked))
     line = container.lines.get("command")
-    miscounted = any(each.allowed == WHICH_RUN for each in container.faults)
+    miscounted = any(each.remedy == WHICH_RUN for each in container.faults)
     counted = Part(lambda: replicas.value or (1 if miscounted else None))
     said = Part(lambda: _check_said(container.name, (name.value, gpu.value, counted.value), asked, line))
     told = Part(lambda: _check_told(args.value, container, asked))
@@ -419,7 +419,7 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
 
 def _check_told(args: ReadArgs, container: Container, asked: ReadContext) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
-    of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
+    of_numbers = [each for each in container.faults if each.remedy != WHICH_RUN or asked.filled.replicas is None]
     raise_any((*of_numbers, *args.faults))
 
 
@@ -488,4 +488,6 @@ def _check_said(
     missing = [entry for entry, value in zip(ASKED_FOR, said, strict=True) if value is None]
     if missing:
         what, options = (", ".join(each[at] for each in missing) for at in (0, 1))
-        raise InputError(f"does not say {what}", file=asked.file, line=line, field=name, allowed=f"with {options}")
+        raise InputError(
+            f"does not say {what}", file=asked.file, line=line, field=name, remedy=f"use it with {options}"
+        )

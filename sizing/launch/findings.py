@@ -217,7 +217,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
     assert found is not None
     if policy.max_usd_per_million_tokens is not None and checked.usd_per_hour is None:
         what = "is not known: the GPU has no price"
-        raise InputError(what, field="max_usd_per_million_tokens", allowed="with --price")
+        raise InputError(what, field="max_usd_per_million_tokens", remedy="use it with --price")
     if policy.max_usd_per_million_tokens is not None and usd is None:
         words = "is not known: the demand is not served"
         unknown = finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
@@ -254,7 +254,7 @@ def _chance(odds: ConfidentSize | None) -> tuple[float, str]:
     """The share of similar published runs that keep the limits, and these runs. Raises InputError if no runs are similar."""
     if odds is None or odds.chance is None:
         why = (odds and odds.why_not) or "no published runs are like it"
-        raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
+        raise InputError(f"is not known: {why}", field="confidence", remedy="leave it out")
     return odds.chance, of_runs(odds.own, any_gpu=odds.any_gpu)
 
 

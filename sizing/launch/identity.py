@@ -51,7 +51,7 @@ class ReadContext(NamedTuple):
         if stated is None or said is None or said == stated or name in self.filled.settings:
             return said if stated is None else stated
         what = f"is {stated} here, and --{name} says {said}"
-        raise InputError(what, file=self.file, line=line, field=name, allowed="one of them")
+        raise InputError(what, file=self.file, line=line, field=name, remedy="state one of them")
 
 
 def dialect_in(name: str, container: Container, asked: ReadContext) -> tuple[Dialect, str | None]:
@@ -72,8 +72,10 @@ def dialect_in(name: str, container: Container, asked: ReadContext) -> tuple[Dia
         if tag is None:  # the option's version, of which no line of the file says anything
             of_option = (Fault(each.message, None, None, "--engine", each.allowed) for each in error.faults)
             raise InputError(of_option) from None
-        allowed = f"--engine {name}:VERSION"
-        faults = [Fault(each.message, asked.file, line, "image", f"{allowed}, {each.allowed}") for each in error.faults]
+        told = f"use --engine {name}:VERSION"
+        faults = [
+            Fault(each.message, asked.file, line, "image", remedy=f"{told}, {each.allowed}") for each in error.faults
+        ]
         raise InputError(faults) from None
     if stated is None:
         assumed = f"{spec.title} {version}: nothing says which version"
@@ -138,7 +140,7 @@ def _holding(checkpoint: str, held: str, container: Container, asked: ReadContex
         return held
     if named.id != load_model(held).id:
         what, line = f"is {checkpoint}, and {ABOUT}model says {held}", container.lines.get("command")
-        raise InputError(what, file=asked.file, line=line, field="model", allowed="one of them")
+        raise InputError(what, file=asked.file, line=line, field="model", remedy="state one of them")
     return held if "precision" in container.holds else checkpoint
 
 
@@ -171,7 +173,9 @@ def misread(args: ReadArgs, dialect: Dialect, name: str | None, model: FoundMode
     if is_quantised(model):
         if asked is not None and word not in row.any_format and not _is_of_family(asked, own):
             what = f"{word} reads {asked.upper()} weights, and {name} stores {own.upper()}"
-            yield Fault(what, file, stated.line, stated.flag, "without it: engines read the format from the checkpoint")
+            yield Fault(
+                what, file, stated.line, stated.flag, remedy="leave it out: engines read the format from the checkpoint"
+            )
     elif word not in row.made:
         what = f"{word} reads a checkpoint that is quantised already, and {name} stores {own.upper()}"
         made = f"{', '.join(row.values.values())}, which {dialect.title} makes while it loads"

@@ -58,7 +58,7 @@ from sizing.specs.launch import Charts, LaunchFacts
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 LLM_SERVICE = "LLMInferenceService"
-WHICH_RUN = "--replicas with those that run"
+WHICH_RUN = "use --replicas with those that run"
 OF_COMPOSE = "{} as .env or the default says: a variable of the shell that runs docker compose takes precedence"
 ONE_REPLICA = "one replica: nothing says more"
 EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
@@ -272,8 +272,8 @@ def _count(
     if isinstance(count, int) and not isinstance(count, bool) and count > 0:
         return count
     written = repr(value) if isinstance(value, str) else str(value).lower()
-    allowed = WHICH_RUN if what == "replicas" else None
-    container.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, allowed))
+    remedy = WHICH_RUN if what == "replicas" else None
+    container.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, remedy=remedy))
     return None
 
 
@@ -286,7 +286,7 @@ def _replicas(container: Container, node: ManifestNode, scalers: Sequence[Scaler
     stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if len(own) > 1:
         what = f"is scaled by {len(own)} autoscalers, and no namespace says by which"
-        container.faults.append(Fault(what, node.file, own[0].line, "replicas", WHICH_RUN))
+        container.faults.append(Fault(what, node.file, own[0].line, "replicas", remedy=WHICH_RUN))
     elif own:
         place = (node.file, own[0].line, own[0].field)
         container.replicas = _count(container, "replicas", own[0].fewest, place, text=False)

@@ -455,7 +455,7 @@ def with_acceptance(flags: Speculative | None, said: str | None, place: tuple[st
     assert stated is not None
     if flags is None or not flags.drafts_as(stated):
         what = f"says {stated}, and the flags start {flags or 'no drafts'}"
-        raise InputError(what, file=place[0], line=place[1], field="speculative", allowed="one of them")
+        raise InputError(what, file=place[0], line=place[1], field="speculative", remedy="state one of them")
     return flags.model_copy(update={"acceptance": stated.acceptance, "by_depth": stated.by_depth})
 
 

@@ -300,7 +300,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
         rentals = (_at_price(gpu_type), *rentals)
     if not found and not rentals and not ways.api:
         message = f"no price of {gpu_type.gpu.name} is known"
-        raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
+        raise InputError(message, field="--gpu", remedy="use another type, or with --price, --own or --cloud")
     return Prices(tuple(server for _, server in found), rentals)
 
 

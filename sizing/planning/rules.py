@@ -117,20 +117,23 @@ def contradictions(rules: PlanRules) -> Iterator[tuple[str, Fault]]:
         yield name, Fault("one of the two is missing", None, None, "--mtbf, --mttr", "both, or --node-availability")
     if rules.node_availability is not None and times != (None, None):
         message = "says what --mtbf and --mttr say"
-        yield "node_availability", Fault(message, field="--node-availability", allowed="one of them")
+        yield "node_availability", Fault(message, field="--node-availability", remedy="state one of them")
     if rules.availability is not None and _node_availability(rules) is None and times.count(None) != 1:
-        allowed = "with --node-availability, or --mtbf and --mttr"
-        yield "availability", Fault("nothing says how often a node is up", None, None, "--availability", allowed)
+        remedy = "use it with --node-availability, or --mtbf and --mttr"
+        yield "availability", Fault("nothing says how often a node is up", field="--availability", remedy=remedy)
     if rules.failures is not None and rules.availability is None:
-        needed = "with --availability 99.9%, and --node-availability 99% or --mtbf 1y --mttr 12h"
-        yield "failures", Fault("has no meaning without --availability", field="--failures", allowed=needed)
+        remedy = "use it with --availability 99.9%, and --node-availability 99% or --mtbf 1y --mttr 12h"
+        yield "failures", Fault("has no meaning without --availability", field="--failures", remedy=remedy)
     if rules.growth is None:
         flags = {"until": "--until", "months": "--months", "start": "--from", "lead_time": "--lead-time"}
         for name, flag in flags.items():
             if getattr(rules, name) is not None:
-                yield name, Fault("has no meaning without growth", field=flag, allowed="with --growth")
+                yield name, Fault("has no meaning without growth", field=flag, remedy="use it with --growth")
     elif rules.until is not None and rules.months is not None:
-        yield "months", Fault("says when the growth ends, as --until does", field="--months", allowed="one of them")
+        yield (
+            "months",
+            Fault("says when the growth ends, as --until does", field="--months", remedy="state one of them"),
+        )
     elif (until := _until(rules)) is not None:
         name = "until" if rules.months is None else "months"
         for fault in _of_until(until, rules.start or date.today(), rules.growth, f"--{name}"):

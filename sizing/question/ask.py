@@ -89,7 +89,7 @@ def _of_turns(workload: Workload) -> Fault | None:
     if prefix.routing == "affinity" and not apart:
         return None
     message = "turns over separate pools are sized where each finds its cache, without a think time (sessions have one)"
-    return Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit")
+    return Fault(message, field="optimisations.prefix.turns", remedy="use --prefix-routing affinity; or --prefix-hit")
 
 
 def decodes(workload: Workload) -> Fault | None:
@@ -104,9 +104,11 @@ def rated(workload: Workload) -> Fault | None:
     demand = workload.demand
     if demand is not None and demand.kind in AT_ONCE:
         what = "pools are sized by a rate, and requests in flight or concurrent users state none"
-        return Fault(what, field=SEPARATE, allowed="with --rps or --dau")
+        return Fault(what, field=SEPARATE, remedy="use it with --rps or --dau")
     if demand is None and workload.mode == "offline":
-        return Fault("pools are sized by a rate, which offline work has none of", field=SEPARATE, allowed="with --rps")
+        return Fault(
+            "pools are sized by a rate, which offline work has none of", field=SEPARATE, remedy="use it with --rps"
+        )
     return None
 
 
@@ -115,7 +117,7 @@ SEPARATE_PATH = ("optimisations", "disaggregate")
 # A workload needs lengths; a question about one layout states none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 NO_OPTION = "is no option here"
-NO_GROWTH = Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
+NO_GROWTH = Fault("there is no demand to grow", field="--headroom", remedy="use it with --rps, --concurrency or --dau")
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
@@ -248,10 +250,10 @@ def with_confidence(question: Question, confidence: str | None, conservative: bo
         return question
     share, field, target = _confidence(confidence), "--confidence", question.target
     if conservative and share != USUAL:
-        raise InputError(f"{share:.0%} contradicts --conservative", field=field, allowed="one of them")
+        raise InputError(f"{share:.0%} contradicts --conservative", field=field, remedy="state one of them")
     if target.offline and target.amount is None:
         what = "offline work without a demand takes no number of GPUs; its rate is shown with its error band"
-        raise InputError(what, field=field, allowed="with --rps, --concurrency or --dau, or another --mode")
+        raise InputError(what, field=field, remedy="use it with --rps, --concurrency or --dau, or another --mode")
     runs, service = published(), question.service
     plain = service.extras == NOTHING and not service.model.pooled and question.space.pools is None
     if not plain or not any(
@@ -261,7 +263,7 @@ def with_confidence(question: Question, confidence: str | None, conservative: bo
         few = "own runs measured what is asked" if own else "groups of published runs are like this"
         what = f"not known: fewer than {runs.least_groups} {few}"
         measure = "; or measure one replica: llmsize deploy --benchmark, then llmsize import and llmsize calibrate"
-        raise InputError(what, field=field, allowed=f"without it, as predicted{measure if plain else ''}")
+        raise InputError(what, field=field, remedy=f"leave it out, as predicted{measure if plain else ''}")
     return question.with_(confidence=share)
 
 
@@ -406,7 +408,7 @@ def extras_of(workload: Workload, model: Model, think_s: float | None = None) ->
         return NOTHING
     serving, asked_images = workload.serving, asked.images.count if asked.images else 0
     if asked_images and serving.language_model_only:
-        raise InputError("no images are encoded", field="serving.language_model_only", allowed="without --images")
+        raise InputError("no images are encoded", field="serving.language_model_only", remedy="use it without --images")
     limit = serving.limit_mm_per_prompt
     if limit is not None and asked_images > limit.count:
         what = (
@@ -442,7 +444,7 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
         raise InputError(what, field="optimisations.prefix.shared_tokens", allowed=allowed)
     if tokens.isl_std is not None and asked.turns > 1:
         twice = "turns spread the lengths of prompts, and so does isl_std"
-        raise InputError(twice, field="optimisations.prefix.turns", allowed="one of them")
+        raise InputError(twice, field="optimisations.prefix.turns", remedy="state one of them")
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 

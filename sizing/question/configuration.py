@@ -112,7 +112,7 @@ def _of_environment(
         if name not in fields:
             near = nearest(name, list(fields))
             closest = None if near is None else f"{PREFIX}{near.upper()}"
-            faults.append(Fault("is no setting", field=variable, allowed="llmsize config --all", nearest=closest))
+            faults.append(Fault("is no setting", field=variable, remedy="use llmsize config --all", nearest=closest))
             continue
         try:
             value = read_value(fields[name], text) if text.strip() else None

@@ -304,16 +304,18 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
         message = (
             "the trace says itself how high its peak is, and planning.peak_to_mean, active_hours or profile say it too"
         )
-        raise InputError(message, field="demand.trace", allowed="one of them")
+        raise InputError(message, field="demand.trace", remedy="state one of them")
     if kind in AT_ONCE and planning.poisson_percentile is not None:
         message = "has no meaning for requests in flight and concurrent users, who come back as they are answered"
-        raise InputError(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions")
+        raise InputError(message, field="planning.poisson_percentile", remedy="use it with a rate, users or sessions")
     if kind == "concurrent_users" and offline:
         message = "has no meaning for offline work, where nobody thinks about an answer"
-        raise InputError(message, field="demand.concurrent_users", allowed="another mode, or a rate")
+        raise InputError(message, field="demand.concurrent_users", remedy="use another mode, or a rate")
     if kind == BATCH and (shaped or planning.poisson_percentile is not None):
         message = "documents come as fast as they are answered, and planning says how their arrivals are spread"
-        raise InputError(message, field="demand.documents", allowed="without a peak, hours, a profile or a percentile")
+        raise InputError(
+            message, field="demand.documents", remedy="use it without a peak, hours, a profile or a percentile"
+        )
     unsaid = not shaped and planning.poisson_percentile is None and not offline
     if kind in OF_YEAR and unsaid:
         message = (

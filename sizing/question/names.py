@@ -327,7 +327,7 @@ def served_as(found_model: FoundModel, task: str | None) -> FoundModel:
     """
     if found_model.spec.encoder and task is not None and not is_pooled(task):
         what = f"{found_model.spec.name} is an encoder: it generates nothing"
-        raise InputError(what, allowed="--task embed, classify or score")
+        raise InputError(what, remedy="use --task embed, classify or score")
     return replace(found_model, spec=replace(found_model.spec, pooled=True)) if is_pooled(task) else found_model
 
 
@@ -408,7 +408,7 @@ def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Foun
 def _of_provider(text: str, price: float | str | None, considered: Gpus) -> PriceRule:
     if price is not None:
         message = "contradicts --price, which says what a GPU-hour costs"
-        raise InputError(message, field="--provider", allowed="one of them")
+        raise InputError(message, field="--provider", remedy="state one of them")
     name, kind = prices.provider_and_kind(text)
     rule = PriceRule(provider=name, kind=kind)
     if not any(map(rule.offers, considered.value)):

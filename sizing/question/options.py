@@ -161,16 +161,14 @@ def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[lis
     text, count = found[0][0].strip(), int(found[0][1])
     plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
     if "gpus" not in options:
-        allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
-        remedy = None if allowed else f"write {plain[0]}"
-        fault = Fault(
-            f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed, remedy=remedy
-        )
+        counts = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
+        remedy = f"use {counts}" if counts else f"write {plain[0]}"
+        fault = Fault(f"{text!r} counts GPUs, and here the layout says how many", field="--gpu", remedy=remedy)
     elif len(names) > 1:
         message = f"{text!r} counts GPUs of one type, and several are named"
         fault = Fault(message, field="--gpu", allowed="one type, or --gpus N")
     elif gpus is not None and gpus != count:
-        fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", "one of them")
+        fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", remedy="state one of them")
     else:
         return plain, count, ()
     return plain, gpus, (fault,)
@@ -269,7 +267,7 @@ def _by_path(
         if twice is None and any(_one_holds_the_other(path, each) for each in found):
             twice = "another --set"
         if twice is not None:
-            faults.append(Fault(f"contradicts {twice}", field=f"--set {path}", allowed="one of them"))
+            faults.append(Fault(f"contradicts {twice}", field=f"--set {path}", remedy="state one of them"))
             continue
         try:
             found[path] = parse(match[2].strip(), "--set")
@@ -376,7 +374,7 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
                 given.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
         if rule.together and given:
             given = [", ".join(given)]
-        faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
+        faults += [Fault(rule.why, field=flag, remedy=rule.instead) for flag in given]
     return faults
 
 

@@ -253,7 +253,7 @@ def _check_states(serving: Serving, engine: Engine) -> None:
         return
     given = [name for name in OF_STATES if getattr(serving, name) is not None]
     told = f"{engine.title} keeps recurrent states in no pool of their own"
-    raise_any(Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given)
+    raise_any(Fault(told, field=f"serving.{name}", remedy="use --engine sglang") for name in given)
 
 
 def _check_budget(workload: Workload, engine: Engine) -> None:
@@ -376,10 +376,10 @@ def check_asked(workload: Workload, model: Model) -> None:
     ]
     if serving.enforce_eager and serving.cuda_graphs_gib is not None:
         eager = "contradicts --enforce-eager, which captures no graphs"
-        faults.append(Fault(eager, field="serving.cuda_graphs_gib", allowed="one of them"))
+        faults.append(Fault(eager, field="serving.cuda_graphs_gib", remedy="state one of them"))
     if serving.offload_backend is not None and serving.cpu_offload_gb is None:
         nothing = "has no weights to bring from host memory"
-        faults.append(Fault(nothing, field="serving.offload_backend", allowed="with --cpu-offload-gb"))
+        faults.append(Fault(nothing, field="serving.offload_backend", remedy="use it with --cpu-offload-gb"))
     raise_any(faults)
 
 

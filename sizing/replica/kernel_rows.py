@@ -91,7 +91,7 @@ class KernelRows:
                 f"{self.gpu.name} ({self.gpu.architecture}) has no measured or assumed efficiency of {operation} in "
                 f"{first}{instead}",
                 field="efficiency",
-                allowed="another precision of weights or cache, or a row in a GPU profile of your own",
+                remedy="use another precision of weights or cache, or a row in a GPU profile of your own",
             )
         )
 

@@ -49,7 +49,7 @@ class Shown(Frozen):
         try:
             pandas = import_module("pandas")  # optional: only this method needs it
         except ImportError:
-            raise InputError(Fault("pandas is not installed", allowed="pip install pandas")) from None
+            raise InputError(Fault("pandas is not installed", remedy="run pip install pandas")) from None
         rows = self.document.rows(self.record)
         return pandas.DataFrame([list(row) for row in rows.rows], columns=list(rows.columns))
 

@@ -186,7 +186,7 @@ def _faults(resolved: Resolved, sizes: StepSizes) -> Iterator[Fault]:
     prompts = sizes.prompts or ()
     yield from layout_faults(resolved)
     if resolved.question.service.model.pooled and sizes.batches:
-        yield Fault(f"{resolved.question.service.task} decodes nothing", field="--batch", allowed="--prefill alone")
+        yield Fault(f"{resolved.question.service.task} decodes nothing", field="--batch", remedy="use --prefill alone")
     lengths = [("--prefill", tokens) for tokens in prompts]
     yield from length_faults(resolved, [("--context", sizes.context_tokens or 0), *lengths])
     for batch in sizes.batches or ():

@@ -12,20 +12,6 @@ from sizing.specs.frozen import Frozen
 
 T = TypeVar("T")
 
-# What to do, where `allowed` is no list of values but begins like this: (beginning, sentence that replaces it)
-ADVICE = (
-    ("without it", "leave it out"),
-    ("without ", "use it without "),
-    ("with ", "use it with "),
-    ("after ", "it works after "),
-    ("one of them", "state one of them"),
-    ("another ", "use another "),
-    ("llmsize ", "use llmsize "),
-    ("pip ", "run pip "),
-    ("--", "use --"),
-)
-
-
 FieldPath = tuple[str | int, ...]  # the keys and indices that lead to a field
 # The place of a field: file, line, display name, and value as written. Unknown parts are None.
 Place = tuple[str | None, int | None, str, str | None]
@@ -48,24 +34,16 @@ class Fault(Frozen):
     remedy: str | None = None
 
     def __str__(self) -> str:
-        """Render as one line: `file:line: field: message; allowed: ... or what to do; remedy; did you mean ...?`."""
+        """Render as one line: `file:line: field: message; allowed: ...; remedy; did you mean ...?`."""
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         text = ": ".join(part for part in (place, self.field, self.message) if part)
         if self.allowed:
-            text += f"; {_advised(self.allowed)}"
+            text += f"; allowed: {self.allowed}"
         if self.remedy:
             text += f"; {self.remedy}"
         if self.nearest and self.nearest != self.allowed:
             text += f"; did you mean {self.nearest}?"
         return " ".join(text.split())
-
-
-def _advised(allowed: str) -> str:
-    """Write what is allowed: a list of values, or a sentence that says what to do."""
-    for begins, says in ADVICE:
-        if allowed.startswith(begins):
-            return says + allowed.removeprefix(begins)
-    return f"allowed: {allowed}"
 
 
 class InputError(Exception):
@@ -80,9 +58,10 @@ class InputError(Exception):
         field: str | None = None,
         allowed: str | None = None,
         nearest: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         """Collect one fault or several. A message makes one fault; the keywords are its other fields."""
-        found = Fault(faults, file, line, field, allowed, nearest) if isinstance(faults, str) else faults
+        found = Fault(faults, file, line, field, allowed, nearest, remedy) if isinstance(faults, str) else faults
         self.faults: tuple[Fault, ...] = (found,) if isinstance(found, Fault) else tuple(found)
         super().__init__("\n".join(map(str, self.faults)))
 

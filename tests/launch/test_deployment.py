@@ -278,7 +278,7 @@ def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None
         existing(written(tmp_path, text), UserFacts())
     (fault,) = caught.value.faults
     assert "does not say the model, the GPU type, how many replicas run" in fault.message
-    assert fault.allowed == "with -m MODEL, -g GPU (llmsize gpus), --replicas N"
+    assert fault.remedy == "use it with -m MODEL, -g GPU (llmsize gpus), --replicas N"
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,9 @@ class Fields:
         self._found: dict[tuple[str, ...], str | None] = {}
         self._read: dict[tuple[tuple[str, ...], str, str | None], Any] = {}
 
-    def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
+    def fault(self, field: str, message: str, *told: str | None, **named: str | None) -> Fault:
         """Record a fault once, and return it."""
-        found = Fault(message, file=self.where, field=self._prefix + field, allowed=allowed, nearest=nearest)
+        found = Fault(message, self.where, None, self._prefix + field, *told, **named)
         if found not in self.faults:
             self.faults.append(found)
         return found
@@ -451,7 +451,7 @@ def report_contradictory(fields: Fields) -> None:
         for key in spelled(words) if first is not None else ():
             value, taken = fields.value(key), fields.value(first or "")
             if isinstance(value, int) and isinstance(taken, int) and value != taken:
-                fields.fault(key, f"{value} contradicts {first}, {taken}", "one of them")
+                fields.fault(key, f"{value} contradicts {first}, {taken}", remedy="state one of them")
 
 
 def report_unread(fields: Fields) -> None:

@@ -52,7 +52,7 @@ def read_results(path: str) -> Reading:
         if engine_logs.engine_of(content):
             return Reading((), (), facts=(engine_logs.facts(content, path),))
     except MalformedRunError as error:
-        raise InputError(str(error), file=path, allowed=error.allowed) from None
+        raise InputError(str(error), file=path, allowed=error.allowed, remedy=error.remedy) from None
     return _table(content, path)
 
 
@@ -118,8 +118,10 @@ def _settled(sources: Iterable[tuple[int | None, Iterator[BenchmarkRun]]], file:
     for line, found in sources:
         try:
             runs += [replace(run.settled(), line=line) for run in found]
-        except (MalformedRunError, csv.Error) as error:
-            faults.append(Fault(str(error), file, line, allowed=getattr(error, "allowed", None)))
+        except MalformedRunError as error:
+            faults.append(Fault(str(error), file, line, allowed=error.allowed, remedy=error.remedy))
+        except csv.Error as error:
+            faults.append(Fault(str(error), file, line))
     if not runs and not faults:
         faults.append(Fault("holds no runs", file))
     return Reading(tuple(runs), tuple(faults))

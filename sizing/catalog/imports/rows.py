@@ -114,7 +114,7 @@ def import_files(files: Sequence[str], settings: RunSettings, seconds: float | N
     faults: list[Fault] = []
     if seconds is not None and not engines and not any(reading.faults for _, reading in readings):
         why = "has no meaning where files record their own durations"
-        faults.append(Fault(why, field="--seconds", allowed="with scrapes of an engine's metrics"))
+        faults.append(Fault(why, field="--seconds", remedy="use it with scrapes of an engine's metrics"))
     for file, reading in readings:
         good, wrong = rows(reading.runs, settings, file, logs[0] if len(logs) == 1 else None)
         found += good

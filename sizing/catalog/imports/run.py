@@ -33,12 +33,12 @@ TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
 
 class MalformedRunError(ValueError):
-    """A run that cannot be used. The message says why, and `allowed` says what is accepted."""
+    """A run that cannot be used. The message says why, `allowed` what is accepted, and `remedy` what to do."""
 
-    def __init__(self, message: str, allowed: str | None = None) -> None:
-        """Keep the reason and what is accepted."""
+    def __init__(self, message: str, allowed: str | None = None, remedy: str | None = None) -> None:
+        """Keep the reason, and what helps."""
         super().__init__(message)
-        self.allowed = allowed
+        self.allowed, self.remedy = allowed, remedy
 
 
 class LatencyFigures(NamedTuple):

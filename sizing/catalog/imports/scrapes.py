@@ -33,7 +33,7 @@ RATIOS = {
 GAUGES = RATIOS | {path for key in METRICS.values() if key.kind == "gauge" for path in key.paths}
 
 MOST_SCRAPES = 10_000  # of a file: a week, one a minute
-TIMES = "--seconds since the start of the engine, or between two scrapes"
+TIMES = "use --seconds since the start of the engine, or between two scrapes"
 
 
 class MetricSample(NamedTuple):
@@ -230,7 +230,7 @@ def _served_per_s(scrape: Scrape, e2e_ms: float | None, requests: float, seconds
         return requests / seconds
     running, waiting = scrape.first("running"), scrape.first("waiting")
     if not running or waiting is None or not e2e_ms:
-        raise MalformedRunError("does not say over which time it counts, nor what is in flight", TIMES)
+        raise MalformedRunError("does not say over which time it counts, nor what is in flight", remedy=TIMES)
     return (running + waiting) / (e2e_ms * MILLI)
 
 

@@ -92,8 +92,8 @@ def has_modules(model: Model) -> bool:
 def _no_modules(method: Method, target: Model, others: Iterable[str]) -> Fault:
     stated = "states no modules for it" if target.mtp is None else f"says that it has none ({target.mtp.field})"
     what, known = f"{target.name} cannot draft by {method.title}: its config {stated}", ", ".join(others)
-    allowed = f"another method, as eagle3 or draft:MODEL; or {method.needs}" + (f": {known}" if known else "")
-    return Fault(what, field=FIELD, allowed=allowed)
+    remedy = f"use another method, as eagle3 or draft:MODEL; or {method.needs}" + (f": {known}" if known else "")
+    return Fault(what, field=FIELD, remedy=remedy)
 
 
 def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
