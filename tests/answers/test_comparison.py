@@ -81,7 +81,7 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
     h100 = found[0].question.with_(confidence=None)
     plain = answer(h100, finds_sure=False)
     assert plain.by_runs.odds is None and plain.best is not None
-    first, by_capacity = found[0].odds, surely_answered((h100, plain), simulated=False)
+    first, by_capacity = found[0].by_runs.odds, surely_answered((h100, plain), simulated=False)
     assert first is not None and by_capacity.by_runs.odds is not None and first.gpus is not None
     assert by_capacity.by_runs.odds.gpus == first.gpus > plain.best.gpus
 
