@@ -40,20 +40,15 @@ def unwatched(*_: object) -> AbstractContextManager[None]:
 
 
 class Pool(Frozen):
-    """Equal replicas of one layout that do one phase of a request, with the load of each.
-
-    `capacity` is the highest load of one replica within all limits, `point` its operating point. The demand is multiplied by
-    `margin` where a confidence is asked for. `undelayed` is the load of a prefill pool without the time of the KV cache
-    transfer; None for other pools. `run` holds the simulated figures of this pool alone, where it is one of two.
-    """
+    """Equal replicas of one layout that do one phase of a request, with the load of each."""
 
     timed: Timed = field(repr=False, compare=False)
     count: int
-    capacity: Capacity
-    point: Point
-    margin: float = 1.0
-    undelayed: Timed | None = None
-    run: Run | None = None
+    capacity: Capacity  # the highest load of one replica within all limits
+    point: Point  # its operating point
+    margin: float = 1.0  # which multiplies the demand where a confidence is asked for
+    undelayed: Timed | None = None  # of a prefill pool, without the time of the KV cache transfer
+    run: Run | None = None  # of this pool alone, where it is one of two
 
     @property
     def replica(self) -> Replica:
@@ -241,17 +236,12 @@ class Answer(Frozen):
 
 
 class Pairing(NamedTuple):
-    """Why layouts of two pools were rejected.
+    """Why layouts of two pools were rejected."""
 
-    `refusals` are the rejected layouts of each pool. `lacking` are the pools without any usable layout, whatever the other
-    pool is. `short` are pairs, with the replicas that each pool needs, that exceed the given replicas or the budget.
-    `unpaired` are prefill layouts that fail only because of the transfer to a decode pool.
-    """
-
-    refusals: Mapping[Phase, tuple[Refusal, ...]]
-    lacking: tuple[Phase, ...] = ()
-    short: tuple[Answer, ...] = ()
-    unpaired: tuple[Refusal, ...] = ()
+    refusals: Mapping[Phase, tuple[Refusal, ...]]  # of the layouts of each pool
+    lacking: tuple[Phase, ...] = ()  # pools without any usable layout, whatever the other pool is
+    short: tuple[Answer, ...] = ()  # pairs, with the replicas they need, that exceed the given replicas or the budget
+    unpaired: tuple[Refusal, ...] = ()  # prefill layouts that fail only because of the transfer
 
 
 class Relaxation(NamedTuple):

@@ -32,20 +32,15 @@ class ClosedLoopCurve(NamedTuple):
 
 
 class ReportBasis(NamedTuple):
-    """The answer to a question and the basis of a decision on it; all sizes are `simulated`, or none.
-
-    `effects` are those of changed inputs. `rates` are lines by arrival rate; for a closed loop, `loaded` replaces them, and
-    separate pools have neither.
-    `compared` has the best answer of each GPU type and precision; it is empty with one candidate or without a demand.
-    """
+    """The answer to a question and the basis of a decision on it; all sizes are `simulated`, or none."""
 
     question: Question
     simulated: bool
     outcome: Outcome
-    effects: tuple[Effect, ...]
-    rates: tuple[LineByRate, ...]
-    loaded: ClosedLoopCurve | None
-    compared: tuple[Outcome, ...]
+    effects: tuple[Effect, ...]  # of changed inputs
+    rates: tuple[LineByRate, ...]  # by arrival rate; none of separate pools
+    loaded: ClosedLoopCurve | None  # in place of `rates`, for a closed loop
+    compared: tuple[Outcome, ...]  # the best of each GPU type and precision, if there are several and a demand
 
 
 def brief(question: Question, *, simulated: bool = True, each: Mapper = map, watch: Watch = unwatched) -> ReportBasis:

@@ -21,28 +21,21 @@ from sizing.specs.workload import Limits
 
 
 class SizeCheck(Frozen):
-    """The result of `held`: whether a deployment of a given size serves a demand within its limits.
-
-    `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
-    `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
-    demand needs. `sure_answer` is its sure size, and `odds` what published runs say. Beyond its capacity, `reason` is "capacity"
-    and `binding` is what limits it. Where its queue grows without end, `answer` is None and `stable` is the most of the demand that
-    it serves, whatever the latency.
-    """
+    """The result of `check_size`: whether a deployment of a given size serves a demand within its limits."""
 
     question: Question = field(repr=False)
     holds: bool
-    why: str | None = None
-    reason: str | None = None
-    answer: Answer | None = None
-    most_requests_per_s: float | None = None
+    why: str | None = None  # a refusal of the layout
+    reason: str | None = None  # of that refusal; "capacity" beyond its capacity
+    answer: Answer | None = None  # under its load; None where it is refused or its queue grows without end
+    most_requests_per_s: float | None = None  # within the limits
     utilisation: float | None = None
-    needed: Answer | None = None
-    odds: ConfidentSize | None = None
+    needed: Answer | None = None  # the same layout with the replicas that the demand needs
+    odds: ConfidentSize | None = None  # what published runs say
     sure_answer: Answer | None = None
     verified: bool | None = None
-    binding: str | None = None
-    stable: float | None = None
+    binding: str | None = None  # what limits it, beyond its capacity
+    stable: float | None = None  # the most of the demand that it serves at any latency, where its queue grows
 
 
 def check_size(

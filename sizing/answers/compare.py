@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from sizing.answers.advice import ADVICE
-from sizing.answers.answer import Answer, Mapper, Outcome, Progress, objective_key
+from sizing.answers.answer import Answer, Hints, Mapper, Outcome, Progress, objective_key
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, at_usual_limits, in_fp8, surely_answered, with_cheaper
 from sizing.answers.sure_size import surer_outcome
@@ -62,11 +62,8 @@ def compare(
         found[number] = _with_less(found[number])
     surer = surer_outcome(found[first], [found[number] for number in others], by)
     usual, fp8 = at_usual_limits(found[first], question), in_fp8(found[first], candidates[first])
-    found[first] = replace(
-        found[first],
-        by_runs=found[first].by_runs._replace(cheaper_when_sure=surer),
-        hints=found[first].hints._replace(usual=usual, in_fp8=fp8),
-    )
+    by_runs = found[first].by_runs._replace(cheaper_when_sure=surer)
+    found[first] = replace(found[first], by_runs=by_runs, hints=Hints(usual=usual, in_fp8=fp8))
     return sorted(found, key=lambda outcome: place(outcome.answer, by))
 
 

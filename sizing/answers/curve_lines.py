@@ -63,30 +63,26 @@ class Pair(Frozen):
 class CurveLine(Frozen):
     """A deployment with its points by load; without points, `reason` or `pools` (the outcome of their search) say why.
 
-    `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one
-    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds, and
-    `cache_over_predicted` its tokens over the predicted ones, where an engine's log states them. `source`,
-    `arrivals` and `ran_with` (what tells its runs from plain ones) are those of a measured line; its weight precision may be
-    empty (not stated). `sent` says how arrivals at a rate were not random, and `pooled` the GPUs of two measured pools.
+    `source`, `arrivals`, `ran_with`, `sent` and `pooled` are those of a measured line.
     """
 
     origin: Origin
     gpu: str
-    weight_precision: str
+    weight_precision: str  # empty if a measured line does not state it
     engine: str
     engine_version: str | None
     kv_precision: str | None = None
     layout: Layout | None = None
-    gpus: int | None = None
+    gpus: int | None = None  # of one replica or of both pools
     reason: str | None = None
-    cache_holds: float | None = None
-    cache_over_predicted: float | None = None
+    cache_holds: float | None = None  # requests of mean length in a replica's KV cache
+    cache_over_predicted: float | None = None  # its tokens over the predicted ones, by an engine's log
     source: str | None = None
     arrivals: Arrivals | None = None
-    ran_with: str | None = None
-    sent: str | None = None
-    pooled: str | None = None
-    parts: tuple[Timed, ...] = ()
+    ran_with: str | None = None  # what tells its runs from plain ones
+    sent: str | None = None  # how arrivals at a rate were not random
+    pooled: str | None = None  # the GPUs of two measured pools
+    parts: tuple[Timed, ...] = ()  # the predicted replica, or those of `pools`: prefill, decode
     pools: Pair | Outcome | None = None
     points: tuple[CurvePoint, ...] = ()
 

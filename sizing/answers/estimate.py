@@ -66,11 +66,8 @@ def estimate(question: Question, *, simulated: bool = True, relaxed: bool = True
         next_limit=advice.next_limit(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, simulated=simulated),
     )
-    one = replace(
-        others_at_even_odds(with_cheaper(outcome, asked.question)),
-        by_runs=outcome.by_runs._replace(predicted=predicted),
-        hints=hints,
-    )
+    one = others_at_even_odds(with_cheaper(outcome, asked.question))
+    one = replace(one, by_runs=outcome.by_runs._replace(predicted=predicted), hints=hints)
     pools = _separate(question, outcome, simulated)
     return one if pools is None else replace(pools, one_pool=one)
 

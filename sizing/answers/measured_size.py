@@ -222,23 +222,17 @@ class Short(Frozen):
 
 
 class MeasuredSize(Frozen):
-    """A number of replicas of a measured layout, the load of each, and the capacity of one.
-
-    `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is
-    what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number for the
-    other arrivals (closed loop in place of random, or the reverse), each with `other_most` requests/s. Both are None where they
-    serve nothing, and for rows measured at a rate.
-    """
+    """A number of replicas of a measured layout, the load of each, and the capacity of one."""
 
     line: CurveLine
     curve: LoadCurve
     replicas: int
     load: ReplicaLoad
-    most: float
-    by_flight: bool
-    binds: str
-    other_replicas: int | None = None
-    other_most: float | None = None
+    most: float  # requests/s of a replica, or requests in flight
+    by_flight: bool  # whether the demand is in flight
+    binds: str  # what limits it: a latency, the utilisation, or the heaviest measured load
+    other_replicas: int | None = None  # for the other arrivals, closed loop or random; None for rows at a rate
+    other_most: float | None = None  # requests/s of each
 
     @property
     def gpus(self) -> int:

@@ -193,21 +193,15 @@ class Combination(Frozen):
 
 
 class Trials(NamedTuple):
-    """The results of all trials. `closed_form` is the outcome without any; each of `tried` is compared with it.
+    """The results of all trials, by the prediction alone: no published runs have optimisations."""
 
-    `base` is the outcome without trials and `after` that of the best combination, both for display: simulated where asked
-    for. All use the prediction alone, because no published runs have optimisations. `even` is the answer without trials
-    where even odds change it. `unconditional` is the best combination of trials that neither assume a share nor presume other
-    weights, by the closed form; None where the best combination has only such trials.
-    """
-
-    closed_form: Outcome
-    base: Outcome
+    closed_form: Outcome  # without trials; each of `tried` is compared with it
+    base: Outcome  # without trials, for display: simulated where asked for
     tried: tuple[TrialResult, ...]
     best: Combination
-    after: Outcome
-    even: Answer | None = None
-    unconditional: Combination | None = None
+    after: Outcome  # of the best combination, for display too
+    even: Answer | None = None  # without trials, where even odds change it
+    unconditional: Combination | None = None  # the best of trials that assume and presume nothing, if `best` has others
 
 
 def whatif(question: Question, ask: Callable[[Options], Question], *, simulated: bool = True) -> Trials:
@@ -250,22 +244,16 @@ def _bits(question: Question, base: Answer | None) -> tuple[float, float]:
 class Place(NamedTuple):
     """A sort key of answers: the objective of a question (GPUs by default), cost, then throughput per GPU."""
 
-    objective: float
-    cost: float
+    size: tuple[float, float]  # by objective and cost
     throughput: float  # negative
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """The key of the size alone."""
-        return self.objective, self.cost
 
 
 def order(answer: Answer | None, question: Question) -> Place:
     """The place of an answer; without one, the last."""
     if answer is None:
-        return Place(math.inf, math.inf, 0.0)
+        return Place((math.inf, math.inf), 0.0)
     first, *_ = (*throughput_first(answer, question), objective_value(answer, question.rules.objective))
-    return Place(first, cost(answer), -answer.most_per_gpu)
+    return Place((first, cost(answer)), -answer.most_per_gpu)
 
 
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:

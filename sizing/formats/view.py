@@ -78,10 +78,10 @@ class Line(NamedTuple):
     detailed: tuple[str, ...] | None = None
 
 
-def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
+def labelled(label: str, texts: Iterable[str], spare: int = 0) -> Iterator[Line]:
     """Yield a line for each text; the first line has the label."""
     for index, text in enumerate(texts):
-        yield Line(text, " " if index else label)
+        yield Line(text, " " if index else label, spare=spare)
 
 
 class Facts(NamedTuple):

@@ -136,28 +136,21 @@ class Energy(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """The result of `cost`.
-
-    `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options` their
-    ways to pay. `left_out` are types without the requested prices, `unowned` types that the servers lack, which are only rented,
-    `too_small` types whose servers are too small for a replica. `suggestions` are changes that would help where no type has an
-    answer. `sure_option` is the first option with the sure number of GPUs, if that is more. `usual` is the answer at usual limits,
-    where none is set.
-    """
+    """The result of `cost`."""
 
     ways: Ways
     split: Split
-    priced: tuple[PricedType, ...]
-    left_out: tuple[tuple[str, Fault], ...]
-    too_small: tuple[tuple[str, Fault], ...]
-    deployed: tuple[SizedType, ...]
-    options: tuple[CostOption, ...]
+    priced: tuple[PricedType, ...]  # all that were searched
+    left_out: tuple[tuple[str, Fault], ...]  # types without the requested prices
+    too_small: tuple[tuple[str, Fault], ...]  # types whose servers are too small for a replica
+    deployed: tuple[SizedType, ...]  # types with an answer, cheapest first
+    options: tuple[CostOption, ...]  # the ways to pay for these
     break_even: tuple[BreakEven, ...]
     energy: Energy | None
-    suggestions: tuple[Suggestion, ...]
-    sure_option: CostOption | None = None
-    usual: OtherAnswer | None = None
-    unowned: tuple[tuple[str, Fault], ...] = ()
+    suggestions: tuple[Suggestion, ...]  # what would help where no type has an answer
+    sure_option: CostOption | None = None  # the first one of the sure number of GPUs, if that is more
+    usual: OtherAnswer | None = None  # at usual limits, where none is set
+    unowned: tuple[tuple[str, Fault], ...] = ()  # types that the servers lack, which are only rented
 
 
 RENTED = Ways()  # at the planning price

@@ -32,24 +32,19 @@ class MovedWorkload(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The result of `plan`. `fleet` is None where a workload has no answer, or where `unreachable` gives a reason.
-
-    `sure_fleet` is the fleet with the replicas that keep the limits with the stated confidence, by the errors of published runs;
-    None where these are unknown for a workload. `suggestions` are single changes that would make a workload feasible.
-    `draws` is None without a seed.
-    """
+    """The result of `plan`."""
 
     answers: tuple[PlanAnswer, ...]
     rules: ProvisionRules
     scaling: Scaling
-    fleet: Provision | None = None
-    sure_fleet: Provision | None = None
+    fleet: Provision | None = None  # None where a workload has no answer, or for the reason `unreachable`
+    sure_fleet: Provision | None = None  # with the confidence, by published runs; None where a workload has none
     growth: Growing | None = None
     cloud: Cloud | None = None
     moves: tuple[MovedWorkload, ...] = ()
-    draws: Ranges | None = None
+    draws: Ranges | None = None  # None without a seed
     unreachable: str | None = None
-    suggestions: tuple[tuple[str, Suggestion], ...] = ()
+    suggestions: tuple[tuple[str, Suggestion], ...] = ()  # single changes that make a workload feasible
 
     @property
     def gpus_over_budget(self) -> int:

@@ -46,21 +46,19 @@ class Size(NamedTuple):
 
 
 class Need(Frozen):
-    """The demand of one workload at the peak, and the capacity of one replica.
+    """The demand of one workload at the peak and the capacity of one replica, in requests/s or requests in flight.
 
-    Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight. `per_replica` is what a replica is
-    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs. For a demand in
-    users, or in requests in flight at random times, `users` says how many replicas a multiple takes. A rate does not: users ask
-    less often where answers take longer.
+    A multiple of a demand in users, or in requests in flight at random times, takes the replicas that `users` says. A rate does
+    not: users ask less often where answers take longer.
     """
 
     demand: float
-    per_replica: float
+    per_replica: float  # what a replica is sized for
     headroom: float
     fit: Fit
     base: int
-    in_flight: bool
-    most: float | None = None
+    in_flight: bool  # whether both are requests in flight
+    most: float | None = None  # within the limits, without a margin for published runs
     users: float | None = None
     users_per_replica: float = 0.0
 

@@ -45,16 +45,9 @@ class YearLoad(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The usage of a deployment: `replicas` of `gpus_per_replica` GPUs, `per_replica_per_s` at full use, and the load.
+    """The usage of a deployment, and the load of a year.
 
-    `load_per_s` is the constant rate for which a year is counted. It is the mean where known, else the stated demand, which
-    the load does not exceed. Without a demand it is the highest rate of the sized replicas. `sized_to_load` is the rate
-    sized for, including headroom, divided by `load_per_s`. `input_shares` are prefill's shares of a request's time.
-    `split` divides a request's cost: by `time`, or by the ratio of the prices of an output and an input token. `hours` are
-    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source. `at_rest` replicas
-    wait for requests in an hour that has none: one, which offline work does not need.
-
-    Of separate pools a replica is the smallest number of replicas of both in their ratio, and `of_pools` counts these by GPUs.
+    Of separate pools a replica is the smallest number of replicas of both in their ratio.
     """
 
     gpu: str
@@ -62,16 +55,16 @@ class Usage(NamedTuple):
     osl: int
     replicas: int
     gpus_per_replica: int
-    per_replica_per_s: float
-    split: Split
-    input_shares: ByLoad
+    per_replica_per_s: float  # at full use
+    split: Split  # of a request's cost: by `time`, or by the ratio of prices of output and input tokens
+    input_shares: ByLoad  # of prefill in a request's time
     load: LoadKind
-    load_per_s: float
-    sized_to_load: float
-    hours: tuple[float, ...] = (1.0,)
-    hours_said: str = ""
-    at_rest: int = 1
-    of_pools: tuple[tuple[int, int], ...] = ()
+    load_per_s: float  # the mean where known, else the stated demand, else the highest rate
+    sized_to_load: float  # the rate sized for, with headroom, divided by `load_per_s`
+    hours: tuple[float, ...] = (1.0,)  # the rates sized for, as shares of the busiest hour
+    hours_said: str = ""  # the source of these
+    at_rest: int = 1  # replicas that wait in an hour without requests; offline work needs none
+    of_pools: tuple[tuple[int, int], ...] = ()  # (GPUs, how many) of a pair's replicas
 
     @property
     def unit(self) -> str:

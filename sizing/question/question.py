@@ -106,24 +106,19 @@ class Space(Frozen):
 
 
 class Origin(Frozen):
-    """The origin of a question's values: the workload as served, and the names written by the user.
-
-    `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
-    name. `notes` are about the model's name. `left_out` is what the workload states of another model. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
-    `prices` are those of GPU types. `unsold` are the GPU types that the stated provider does not sell, which are left out.
-    """
+    """The origin of a question's values: the workload as served, and the names written by the user."""
 
     workload: Workload
     workload_name: str | None = None
     model_id: str = ""
-    model_matched_from: str | None = None
-    gpus_matched_from: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    demanded: Demanded | None = None
-    habits: Habits | None = None
+    model_matched_from: str | None = None  # as written, where it differs from the name
+    gpus_matched_from: Mapping[str, str] = field(default_factory=dict)  # likewise, by profile id
+    notes: tuple[str, ...] = ()  # about the model's name
+    left_out: tuple[str, ...] = ()  # what the workload states of another model
+    demanded: Demanded | None = None  # the steps to the peak
+    habits: Habits | None = None  # which turn a rate into daily users
     prices: PriceRule = field(default_factory=PriceRule)
-    unsold: tuple[str, ...] = ()
+    unsold: tuple[str, ...] = ()  # GPU types that the stated provider does not sell
 
 
 class Question(Frozen):

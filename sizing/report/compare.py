@@ -359,12 +359,9 @@ def sections(record: Compare) -> Iterator[Section]:
             *replica_lines(record.inputs),
             *raised(served[:MOST_SHOWN]),
             *(line._replace(spare=2) for line in notes(record, served[:MOST_SHOWN])),
-            *(
-                line._replace(spare=1)
-                for line in first_lines("Refused", failures[: 1 if served else None], "candidate", 1)
-            ),
-            *(line._replace(spare=2) for line in first_lines("Unknown", unsure, "candidate", 1)),
-            *(line._replace(spare=9) for line in first_lines("Fewer", fewer, "GPU type", 1, LESS)),
+            *first_lines("Refused", failures[: 1 if served else None], "candidate", 1, spare=1),
+            *first_lines("Unknown", unsure, "candidate", 1, spare=2),
+            *first_lines("Fewer", fewer, "GPU type", 1, LESS, spare=9),
             *with_fp8(record.with_fp8, FP8_LAST),
             *_prices(served[:MOST_SHOWN]),
             *(() if record.prices is None else (record.prices.line(),)),

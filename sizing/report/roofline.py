@@ -293,7 +293,7 @@ def sections(record: RooflineReport) -> Iterator[Section]:
     exceeds = any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations)
     yield Table(STEPS, sizes, "/steps", notes=(ABOVE,) if exceeds else ())
     of = record.inputs.of_layout
-    roofs = (line._replace(spare=2) for line in labelled("Roof", map(_roof_words, record.roofs)))
+    roofs = labelled("Roof", map(_roof_words, record.roofs), spare=2)
     replica = (line._replace(spare=REPLICA_LAST) for line in replica_lines(of, of.layout))
     yield Facts((*replica, *roofs, *assumption_lines(record.assumptions), next_line()))
 

@@ -96,29 +96,22 @@ def of_runs(own: bool, *, any_gpu: bool = False, short: bool = False) -> str:
 
 
 class ConfidentSize(NamedTuple):
-    """The number of GPUs that is enough with a stated confidence.
+    """The number of GPUs that is enough with a stated confidence, by published runs.
 
-    `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
-    the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough: at least `confidence`
-    exactly where this number is sure in its layout. Each of the user's `own` runs counts as a group.
-    With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations. `by` is the quantity that sets
-    the sure number, and `times` how long it took in the run that sets it, measured over predicted.
-
-    Without a demand, `chance` is that of the rate that given GPUs serve; `requests_per_s_sure` and `users_sure` are the loads that
-    they serve with the confidence.
+    Without a demand, `chance` is that of the rate that given GPUs serve.
     """
 
-    gpus: int | None
-    confidence: float
-    groups: int
-    chance: float | None = None
+    gpus: int | None  # None if too few runs resemble the question
+    confidence: float  # the share of runs in which `gpus` keep the limits
+    groups: int  # of runs; each of the user's `own` runs is one
+    chance: float | None = None  # of the expected number: at least `confidence` exactly where it is sure in its layout
     why_not: str | None = None
     own: bool = False
-    any_gpu: bool = False
-    by: str | None = None
-    times: float | None = None
-    requests_per_s_sure: float | None = None
-    users_sure: int | None = None
+    any_gpu: bool = False  # whether the runs are of all generations, as too few are of the GPU's own
+    by: str | None = None  # the quantity that sets the sure number
+    times: float | None = None  # how long that took in the run that sets it, measured over predicted
+    requests_per_s_sure: float | None = None  # what given GPUs serve with the confidence
+    users_sure: int | None = None  # likewise
 
 
 class ErrorBand(NamedTuple):

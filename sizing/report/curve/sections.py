@@ -332,7 +332,7 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
         ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
         if len(ends) < len(words):
             ends = (f"{len(ends)} of {plural(len(words), 'point')}: {ends[0]}", *ends[1:])
-        yield from (line._replace(spare=1) for line in labelled(label, ends))
+        yield from labelled(label, ends, spare=1)
 
 
 def _between(record: CurveRecord) -> Iterator[str]:

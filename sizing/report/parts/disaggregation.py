@@ -250,7 +250,7 @@ def _memory(prefill: PoolFigures, decode: PoolFigures) -> Iterator[Line]:
     named = list(dict.fromkeys(texts.values()))
     if len(named) > 1:
         named = [f"{'prefill' if pool is prefill else 'decode'}: {texts[pool]}" for pool in texts]
-    yield from (line._replace(spare=6) for line in labelled("Memory", named))
+    yield from labelled("Memory", named, spare=6)
 
 
 def _against(disaggregated: Disaggregated) -> str:

@@ -26,16 +26,13 @@ def growth_lines(growth: Growing) -> Iterator[Line]:
         yield Line(f"{last} in the last month, {whole} in all, at month-end sizes", " ", spare=9)
     expected = _due(growth, growth.next_node, growth.additions)
     hint = "; when to order: --lead-time 12w" if growth.next_node and not growth.next_node.order_by else ""
-    first, *later = first_lines("Next node", [expected[0] + hint, *expected[1:]], "node")
+    first, *later = first_lines("Next node", [expected[0] + hint, *expected[1:]], "node", spare=7)
     within = growth.until is None or bool(growth.additions)
-    yield from (first._replace(spare=0 if within else 8), *(line._replace(spare=7) for line in later))
+    yield from (first._replace(spare=0 if within else 8), *later)
     surely = _due(growth, growth.next_node_sure, growth.additions_sure, sure=True)
     if growth.next_node_sure is not None and surely != expected:
-        first, *later = first_lines("To be sure", surely, "node")
-        yield from (
-            first._replace(spare=0 if growth.additions_sure else 6),
-            *(line._replace(spare=6) for line in later),
-        )
+        first, *later = first_lines("To be sure", surely, "node", spare=6)
+        yield from (first._replace(spare=0 if growth.additions_sure else 6), *later)
 
 
 def _due(growth: Growing, first: Month | None, within: Sequence[Month], *, sure: bool = False) -> list[str]:

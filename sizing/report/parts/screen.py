@@ -321,15 +321,17 @@ def waits(mode: str, *, batch: bool) -> str:
     return "" if mode != "offline" else OWN_TIMES if batch else WAITS
 
 
-def first_lines(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
+def first_lines(
+    label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "", *, spare: int = 0
+) -> Iterator[Line]:
     """Yield the first `most` of `texts`, a line each, and on a screen the number of the others, which `of` describes.
 
     With all details, the others are there too.
     """
-    yield from labelled(label, texts[:most])
+    yield from labelled(label, texts[:most], spare)
     if len(texts) > most:
         more = f"{plural(len(texts) - most, f'more {noun}')}{of}: --verbose"
-        yield Line(more, " ", of_screen=True, detailed=tuple(texts[most:]))
+        yield Line(more, " ", spare=spare, of_screen=True, detailed=tuple(texts[most:]))
 
 
 def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
