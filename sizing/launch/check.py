@@ -62,9 +62,9 @@ def check(
 
     Raises InputError with all faults, and for facts that nothing states.
 
-    >>> from sizing.launch.identity import Filled
+    >>> from sizing.launch.identity import UserFacts
     >>> line = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192 --quantization fp8"
-    >>> found, = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    >>> found, = check(line, demand="chat", filled=UserFacts(gpu="h100-sxm", replicas=1), simulated=False)
     >>> found.passed, found.gpus
     (False, 4)
     """

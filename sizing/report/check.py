@@ -114,6 +114,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         CheckedRecord,
         checked,
         launched[0],
+        replicas=checked.replicas,
         engine=launched[0].serving.engine,
         layout=" + ".join(str(layout_of(of)) for of in launched),
         requests_per_s=answer.requests_per_s if answer else demanded,

@@ -48,7 +48,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "plan": (("report.plan.record", "PlanReport"),),
     "cost": (("report.cost", "CostReport"),),
     "check": (("report.check", "CheckReport"),),
-    "deploy": (("launch.deploy", "Written"),),
+    "deploy": (("launch.deploy", "StartFiles"),),
     "config": (("report.settings", "SettingsReport"), ("report.settings", "KnownReport")),
     "listing": (("report.listings", "Listing"), ("report.listings", "Entry")),
 }

@@ -71,7 +71,7 @@ def beyond(options: Asked, asked: tuple[Resolved, ...]) -> Asked | None:
     if "memory_fraction" in options:
         return options | {"memory_fraction": f"{float(options['memory_fraction']) - 1 / FRACTIONS:.3f}"}
     fewer, first = options.get("max_num_seqs", math.inf), asked[0].replica
-    if set(options) == {"max_num_seqs"} and fewer < first.replica.settings.max_num_seqs and not most_sequences(first):
+    if set(options) == {"max_num_seqs"} and fewer < first.settings.max_num_seqs and not most_sequences(first):
         return {"max_num_seqs": fewer + 1}
     longer = options.get("max_model_len", math.inf) + max(each.memory.block_tokens for each in asked)
     if longer <= min(each.question.service.model.max_position for each in asked):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sizing import __version__
+from sizing.answers.answer import Hints
 from sizing.answers.estimate import suggestions
 from sizing.answers.search import search
 from sizing.catalog import models, profiles
@@ -80,7 +81,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
     outcome = search(asked)
     if not outcome.within_budget:
-        outcome = replace(outcome, suggestions=suggestions(outcome, simulated=False))
+        outcome = replace(outcome, hints=Hints(suggestions=suggestions(outcome, simulated=False)))
     return record(outcome, explained=explained)
 
 
