@@ -24,6 +24,7 @@ from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.scheduler import Scheduler
 from sizing.model import architecture, operations
 from sizing.model.architecture import Shard
+from sizing.model.attention import FALLS
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.replica.curves import (
@@ -310,6 +311,8 @@ def windows_of(model: Model) -> tuple[float, ...]:
         window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
         if window:
             found.add(float(window))
+        if getattr(kind.mixer, "chunked", False):
+            found.add(window * (1 + FALLS))
         if getattr(kind.mixer, "kv_heads", 0) or getattr(kind.mixer, "kv_lora_rank", 0):
             found.update(corner for corner in corners() if corner < model.max_position)
     return tuple(sorted(found))

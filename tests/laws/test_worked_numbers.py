@@ -14,7 +14,7 @@ from sizing.answers import search
 from sizing.catalog import shelf, workloads
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout, active_parameters
-from sizing.model.attention import causal_pairs, windowed_pairs
+from sizing.model.attention import causal_pairs, chunked_pairs, gqa, in_chunk, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
 from sizing.question import question
 from sizing.replica import batching, links, surfaces
@@ -22,6 +22,7 @@ from sizing.replica.curves import Batching, Curves, token_grid
 from sizing.specs import demand as capacity
 from sizing.specs import units
 from sizing.specs.engine_time import HostTime
+from sizing.specs.model import SlidingWindowAttention
 from sizing.specs.units import GIB, KIB, parse_limit
 from sizing.specs.workload import Defaults
 
@@ -209,6 +210,20 @@ def test_query_key_pairs_against_a_loop(tokens: int, prior: int) -> None:
     for window in (1, 4, 5, 6, 40, 1000):
         wanted = sum(min(prior + j, window) for j in range(1, tokens + 1))
         assert windowed_pairs(tokens, prior, window) == wanted, window
+        own = sum((prior + j - 1) % window + 1 for j in range(1, tokens + 1))
+        assert chunked_pairs(tokens, prior, window) == own, window
+
+
+def test_a_chunk_is_seen_up_to_its_token_and_half_of_one_on_average() -> None:
+    assert [float(in_chunk(place, 8192)) for place in (1, 8192, 8448, 8704, 100_000)] == [1, 8192, 6144, 4096, 4096]
+    chunked, window = (SlidingWindowAttention(40, 8, 128, window=8192, chunked=of) for of in (True, False))
+    for tokens, prior in ((512, 0), (512, 7680), (8192, 0)):  # within the first chunk both see the same
+        found, same = (gqa.prefill(mixer, 1, 1.0, 3, tokens, prior) for mixer in (chunked, window))
+        assert (found.flops, found.bytes, found.prompt_tokens) == (same.flops, same.bytes, same.prompt_tokens)
+    # 32,768 tokens are four prompts of 8,192; the first tokens of a chunk see nothing before it.
+    long, whole = gqa.prefill(chunked, 1, 1.0, 1, 32768, 0), gqa.prefill(chunked, 1, 1.0, 4, 8192, 0)
+    assert (long.flops, long.sequences, long.new_tokens) == (whole.flops, 4, 8192)
+    assert gqa.prefill(chunked, 1, 1.0, 1, 512, 8192).flops == gqa.prefill(chunked, 1, 1.0, 1, 512, 0).flops
 
 
 # --- pipeline stages ------------------------------------------------------------------------------

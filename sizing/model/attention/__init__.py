@@ -135,6 +135,28 @@ def windowed_pairs(tokens: Numeric, prior_tokens: Numeric, window_tokens: int) -
     return causal_pairs(growing, prior_tokens) + (tokens - growing) * window_tokens
 
 
+def chunked_pairs(tokens: Numeric, prior_tokens: Numeric, chunk_tokens: int) -> Numeric:
+    """Query-key pairs where a token sees the tokens of its own chunk up to itself."""
+
+    def until(place: Numeric) -> Numeric:
+        chunks, rest = np.divmod(place, chunk_tokens)
+        return chunks * causal_pairs(chunk_tokens, 0.0) + causal_pairs(rest, 0.0)
+
+    return until(prior_tokens + tokens) - until(prior_tokens)
+
+
+FALLS = 1 / 16  # share of a chunk
+
+
+def in_chunk(context_tokens: Numeric, chunk_tokens: int) -> Numeric:
+    """Tokens that a sequence sees in its own chunk: all of the first, then half of one, the mean over places in a chunk.
+
+    The fall from the one to the other takes a sixteenth of a chunk, so that the time has corners and no steps.
+    """
+    falling = chunk_tokens - (context_tokens - chunk_tokens) / (2 * FALLS)
+    return np.minimum(context_tokens, np.maximum(falling, chunk_tokens / 2))
+
+
 class Kind(Protocol):
     """The functions of each attention file. `mixer` is the spec of this kind, `tp` the number of tensor-parallel GPUs."""
 

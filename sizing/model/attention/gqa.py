@@ -5,6 +5,8 @@ Every token caches one key and one value per KV head. A window keeps only the la
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 
 from sizing.model.attention import (
@@ -16,7 +18,9 @@ from sizing.model.attention import (
     Numeric,
     Work,
     causal_pairs,
+    chunked_pairs,
     heads_why_not,
+    in_chunk,
     kv_heads_per_gpu,
     windowed_pairs,
 )
@@ -73,12 +77,18 @@ def _window(mixer: Heads) -> int | None:
     return mixer.window if isinstance(mixer, SlidingWindowAttention) else None
 
 
+def _is_chunked(mixer: Heads) -> TypeGuard[SlidingWindowAttention]:
+    return isinstance(mixer, SlidingWindowAttention) and mixer.chunked
+
+
 def decode(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """The work of one decode step. Each sequence reads its cache once, at most a window. An encoder decodes nothing."""
     if isinstance(mixer, BidirectionalAttention):
         return Work(rule="prefill_attention", flops=0.0 * sequences, bytes=0.0 * sequences, head_dim=mixer.head_dim)
     window = _window(mixer)
     seen = context_tokens if window is None else np.minimum(context_tokens, window)
+    if _is_chunked(mixer):
+        seen = in_chunk(context_tokens, mixer.window)
     return Work(
         rule="decode_attention",
         flops=attention_flops(mixer, tp, sequences * seen),
@@ -95,12 +105,17 @@ def decode(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, context_t
 def prefill(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Work:
     """The work of a prefill chunk: causal attention within the chunk, and attention to the cached tokens or their window.
 
-    Many windows use the GPU as well as one long prompt. An encoder has whole prompts, with every pair in both directions.
+    Many windows use the GPU as well as one long prompt. Chunks of attention are like prompts of their own. An encoder has whole prompts, with every pair in both directions.
     """
     window, causal = _window(mixer), not isinstance(mixer, BidirectionalAttention)
     whole, pairs = tokens + prior_tokens, causal_pairs(tokens, prior_tokens)
     seen = whole
-    if window is not None:
+    if _is_chunked(mixer):
+        part = np.clip(tokens, 1.0, mixer.window)
+        each = chunked_pairs(tokens, prior_tokens, mixer.window) / np.maximum(tokens, 1.0)
+        sequences, tokens, pairs = sequences * tokens / part, part, each * part
+        seen = whole = part + np.maximum(each - (part + 1) / 2, 0.0)
+    elif window is not None:
         pairs, seen = windowed_pairs(tokens, prior_tokens, window), tokens + np.minimum(prior_tokens, window)
     elif not causal:
         whole, pairs, seen = tokens, tokens * tokens, tokens
