@@ -223,6 +223,8 @@ class Kernels:
             row = row.model_copy(update={"compute": older.compute})
         derate = only(Assumptions).weight_only_compute if weight_only and row.precision not in rows else 1.0
         gain = derate * self._gain(operation)
+        if kind == "gemm" and precision == "fp8":
+            gain *= self.settings.fp8_product_gain
         if surface is not None:
             return self._measured_product(operation, surface, precision, gain)
         few = row.few_rows if isinstance(row, GemmRow) and row.few_rows else row

@@ -312,6 +312,7 @@ class EngineSettings(Spec):
     - `one_expert_kernel`: experts that one rank holds alone run in the kernel of expert parallelism, too.
     - `quick_experts`: the expert kernels of servers without attention-data ranks, where they are not those of offline runs.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
+    - `fp8_product_gain`: the rate of FP8 products outside experts over that of the measured kernels.
     - `weights_without_kernels`: the formats of weights that the engine has no kernels for, not even at 16 bit.
     - `runs_attention`: whether the version runs the model's kind of attention.
     """
@@ -369,6 +370,7 @@ class EngineSettings(Spec):
     uneven_experts: Flag = False
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
+    fp8_product_gain: Positive = 1.0
     weights_without_kernels: tuple[Text, ...] = ()
     runs_attention: Flag = True
     older_experts: OlderExperts | None = None
