@@ -45,6 +45,9 @@ def test_an_alternative_is_shown_only_if_a_buyer_might_take_it() -> None:
     assert not is_taken(layout(16, 45.0, Layout(1)), best), "more GPUs, and every latency is longer"
     assert not is_taken(layout(int(8 * ADVICE.most_gpus) + 8, 20.0, Layout(8)), best), "many times the GPUs"
     assert not is_taken(layout(6, 50.0, Layout(1, pp=3)), best), "two GPUs of each node stay unused"
+    assert is_taken(layout(40, 50.0, Layout(4, pp=5)), layout(48, 40.0, Layout(8, pp=2))), (
+        "two replicas fill five nodes"
+    )
     assert is_taken(layout(9, 20.0, Layout(1, pp=3)), layout(6, 40.0, Layout(1, pp=3))), "as in the answer"
     assert is_taken(layout(110, 50.0, Layout(1), gpu="L40S"), best), "another GPU type that was asked for"
     shown = [line.text for line in instead(best, [layout(110, 50.0, Layout(1)), layout(16, 20.0, Layout(8))])]

@@ -29,6 +29,7 @@ from sizing.specs.workload import LATENCIES
 T = TypeVar("T")
 
 MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
+OTHER, CHEAPER = 8, 12  # the ranks at which a short screen leaves out the first of them, and one that takes fewer GPUs
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
 UNASKED = ("split", "gpu_budget")  # refusals of sizes that only a user who asks for a size needs to know
 
@@ -169,21 +170,22 @@ def instead(best: Alternative, alternatives: Sequence[Alternative], *, demanded:
     if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
         shown[-1] = least
     shown.sort(key=list(alternatives).index)  # the order of the record
+    first = CHEAPER if shown and shown[0].gpus < best.gpus else OTHER
     lines = labelled("Instead", [_called(best, a, demanded) for a in shown])
-    yield from (each._replace(spare=(MOST_OTHERS + 1 - at) if at else 8) for at, each in enumerate(lines))
+    yield from (each._replace(spare=(MOST_OTHERS + 1 - at) if at else first) for at, each in enumerate(lines))
 
 
 def is_taken(a: Alternative, best: Alternative) -> bool:
     """Whether a buyer might take another layout. One on another GPU type or in other weights always counts.
 
     Any other takes at most `most_gpus` times the GPUs, leaves no GPU of a node unused unless the answer does, and with more
-    GPUs has a lower latency.
+    GPUs has a lower latency. Replicas that fill no node may fill nodes together.
     """
     if (a.gpu, a.weight_precision) != (best.gpu, best.weight_precision):
         return True
     rules = shelf.only(Advice)
     slower = all(getattr(a, f"{name}_ms") >= getattr(best, f"{name}_ms") for name in LATENCIES)
-    fills = rules.fills_nodes(a.sizes.gpus) or not rules.fills_nodes(best.sizes.gpus)
+    fills = rules.fills_nodes(a.sizes.gpus) or rules.fills_nodes(a.gpus) or not rules.fills_nodes(best.sizes.gpus)
     return fills and a.gpus <= rules.most_gpus * best.gpus and not (slower and a.gpus > best.gpus)
 
 
