@@ -277,6 +277,11 @@ def resolves(dotted: str) -> bool:
     return not rest or re.search(rf"\b{rest[0]}\b", file.read_text(encoding="utf-8")) is not None
 
 
+def test_allowed_holds_values_and_what_to_do_is_a_remedy() -> None:
+    advice = re.compile(r'allowed=f?"(?:(?:with|without|after|another|llmsize|pip) |without it|one of them|--)')
+    assert [(path.name, found) for path in FILES for found in advice.findall(path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_dotted_name_of_the_package_resolves() -> None:
     """In docs, docstrings and data: a renamed module or function leaves no statement about its old name behind."""
     top = ROOT.parent

@@ -16,6 +16,7 @@ from sizing.question.question import PoolSpace, Question, with_longest
 from sizing.replica import replica as replicas
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
+from sizing.specs.bisection import smallest
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 
@@ -102,7 +103,7 @@ def longest(resolved: Resolved) -> int:
             question, resolved.replica.gpu_type, resolved.replica.layout, resolved.replica.precision
         ).memory.fits
 
-    return most if holds(most) else replicas.smallest(lambda tokens: not holds(tokens), 0, most) - 1
+    return most if holds(most) else smallest(lambda tokens: not holds(tokens), 0, most) - 1
 
 
 # --- beside an engine's log ----------------------------------------------------------------------------------------------

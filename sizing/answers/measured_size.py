@@ -15,7 +15,7 @@ Below the lightest load, the rate falls in proportion and latencies stay. Above 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.curve_lines import Arrivals, CurveLine
 from sizing.answers.curve_points import CurvePoint
+from sizing.specs.bisection import ends
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.frozen import Frozen
@@ -39,7 +40,6 @@ UNKNOWN_SHARE = 0.01
 MEDIAN = 0.5
 SHARES = np.array([MEDIAN / 2, *np.linspace(MEDIAN, 1.0, 51)])
 WIDTHS = np.array([MEDIAN - 0.005, *[0.01] * 50, 0.005])
-TRIES = 60  # bisections: more precise than any digit shown
 
 
 class LoadCurve(Frozen):
@@ -183,16 +183,7 @@ def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float
         load = load_at_rate(curve, rate)
         return load is not None and all(load.latencies_s[name] <= limit for name, limit in within.items())
 
-    return most if keeps(most) else highest(keeps, most)
-
-
-def highest(keeps: Callable[[float], bool], most: float) -> float:
-    """The highest number below `most` for which `keeps` is true, by bisection; 0 without one. All lower numbers keep it too."""
-    low, high = 0.0, most
-    for _ in range(TRIES):
-        middle = (low + high) / 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    return most if keeps(most) else ends(keeps, 0.0, most)[0]
 
 
 def heaviest_measured(curve: LoadCurve, within: Mapping[Statistic, float]) -> int | None:
@@ -388,7 +379,7 @@ def _rate_of_each(curve: LoadCurve, target: Target, replicas: int, most: _Most, 
         load = _load(curve, rate, closed=closed)
         return load is not None and target.population_of(rate, load.latencies_s[E2E]) <= each
 
-    return highest(serves, most.requests_per_s)
+    return ends(serves, 0.0, most.requests_per_s)[0]
 
 
 def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> ReplicaLoad | None:

@@ -13,7 +13,8 @@ from sizing.model import footprint
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.precision import narrower
 from sizing.question.question import with_longest
-from sizing.replica.replica import Replica, candidates, most_sequences, smallest, sure_sequences
+from sizing.replica.replica import Replica, candidates, most_sequences, sure_sequences
+from sizing.specs.bisection import smallest
 from sizing.specs.data import Formats
 from sizing.specs.frozen import Frozen
 from sizing.specs.units import GIB, GIGA

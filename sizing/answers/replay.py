@@ -24,6 +24,7 @@ from sizing.engine.simulation import Traffic, simulate
 from sizing.question.options import Options
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity
+from sizing.specs.bisection import smallest
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import InputError
 from sizing.specs.frozen import Frozen
@@ -175,10 +176,9 @@ def _fewest(answer: Answer, question: Question, traffic: Traffic, below: float) 
         count = next((size for size in range(more, low, -1) if is_less(size)), low)
         if count == low:
             break
-    while high is not None and high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if ratio_at(middle) <= 1 else (middle, high)
-    refuted = tried.get(low)
+    if high is not None:
+        high = smallest(lambda count: ratio_at(count) <= 1, low, high)
+    refuted = tried.get(low if high is None else high - 1)
     if high is None:
         return _Fewest(None, refuted)
     most = answer.pool.capacity if refuted is None else _capacity(tried[high].pool, refuted, question)

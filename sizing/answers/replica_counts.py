@@ -19,9 +19,9 @@ from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.histories import idle_conversations
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import timed
+from sizing.specs.optimisations import MOST_REPLICAS
 from sizing.specs.workload import Target
 
-MOST_REPLICAS = 4096  # the largest number tried for a layout
 # Of all prefixes, tried in this order; the last is a cache that finds nothing.
 PARTS_KEPT = 1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.0
 KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # rounds and precision in the search for the share kept

@@ -116,7 +116,6 @@ OWN = "engine"  # the engine version's own scheduling policy
 WINDOW_S = 0.1  # the longest wait of a dynamic batch
 MOST_REQUESTS = 10_000_000  # more would not fit in memory
 REQUESTS = 10_000  # default number at a rate: a hundred requests lie above the 99th percentile
-ROUNDS = 10  # default of a closed loop: how often each place in flight is filled
 SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # fields of a driving that are above 0
 SPARE_SHARE = 0.1  # extra requests of a closed loop with a time limit: random lengths may need more than the mean
 Shape = Literal["lognormal", "normal"]
@@ -355,7 +354,9 @@ def _traffic(
         return replace(base, count=len(trace), trace=Planned.of_rows(trace), longest=request.service.max_model_len)
     base = replace(base, longest=_longest(asked, base, request))
     if request.target.concurrency is not None and arriving.kind is not None:
-        closed = replace(base, in_flight=request.target.concurrency, count=count or ROUNDS * request.target.concurrency)
+        closed = replace(
+            base, in_flight=request.target.concurrency, count=count or simulation.ROUNDS * request.target.concurrency
+        )
         if count is not None or driving.limit_s is None or not resolved.memory.fits or resolved.refused is not None:
             return closed
         return replace(closed, count=_within_limit(_most_closed(closed, driving.limit_s, policies)))

@@ -25,7 +25,7 @@ from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Target
 
 VERIFY = shelf.only(Verification)
-TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
+LEAST_RATIO = 1e-6  # smaller ratios are replaced by this before the logarithm
 
 
 class SizeVerdict(NamedTuple):
@@ -160,7 +160,7 @@ class TriedSizes:
         else:
             low, aim = self.low, (self.low + high) / 2
             over = {
-                step: math.log(max(of.worst_ratio, TINY))
+                step: math.log(max(of.worst_ratio, LEAST_RATIO))
                 for step, of in self.tried.items()
                 if of.worst_ratio < math.inf
             }

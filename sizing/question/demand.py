@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sizing.catalog.shelf import only
 from sizing.formats.words import duration
 from sizing.specs import demand as capacity
+from sizing.specs.bisection import ends
 from sizing.specs.demand import HOURS_OF_DAY, Demand
 from sizing.specs.errors import InputError
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
@@ -27,7 +28,6 @@ from sizing.specs.workload import Defaults, Planning, Workload
 SPREAD = 12.0  # standard deviations summed on either side of the mean; the rest has a probability below 1e-30
 FEWEST_TERMS = 40  # terms summed above a mean near 0, where the standard deviation is too small
 MOST_SUMMED = 1e6  # above it the sum would be long, and the normal approximation is right to about one count
-ROUNDS = 60  # bisections: more than the digits of a float
 
 
 def quantile(mean: float, share: float) -> int:
@@ -54,11 +54,7 @@ def quantile(mean: float, share: float) -> int:
 
 def mean_of(count: float, share: float) -> float:
     """The largest mean whose `quantile` is at most `count`; 0 where there is none."""
-    low, high = 0.0, max(count, 0.0) + 1.0
-    for _ in range(ROUNDS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if quantile(middle, share) <= count else (low, middle)
-    return low
+    return ends(lambda mean: quantile(mean, share) <= count, 0.0, max(count, 0.0) + 1.0)[0]
 
 
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()

@@ -14,8 +14,8 @@ from sizing.model.architecture import Shard
 from sizing.model.operations import Operation
 from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import smallest
 from sizing.replica.step import Batch
+from sizing.specs.bisection import smallest
 from sizing.specs.frozen import Frozen
 
 MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is

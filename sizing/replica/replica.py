@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
 from sizing.specs.bands import Bands, MemoryKind, find
+from sizing.specs.bisection import smallest
 from sizing.specs.data import Formats
 from sizing.specs.engine import EngineSettings
 from sizing.specs.frozen import Frozen
@@ -79,17 +80,6 @@ class Replica(Frozen):
         if self.memory_at(most).fits:
             return most
         return smallest(lambda tokens: not self.memory_at(tokens).fits, 0, most) - 1
-
-
-def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number from `low` + 1 to `high` for which `holds` is true, by bisection.
-
-    `holds` must be true at `high`, and stay true for all larger numbers.
-    """
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 class Refusal(NamedTuple):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.model.attention import Matrix
 from sizing.model.extras import prefixes
 from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.specs.bisection import ends
 from sizing.specs.frozen import Frozen
 from sizing.specs.model import Model
 from sizing.specs.optimisations import Optimisations, Prefix
@@ -33,11 +34,7 @@ def expected_tokens(acceptance: float, tokens: int) -> float:
 
 def acceptance_of(tokens_per_step: float, tokens: int) -> float:
     """The acceptance of a drafted token, equal for all, with which a step gives `tokens_per_step`: inverts `expected_tokens`."""
-    low, high = 0.0, 1.0
-    for _ in range(60):  # bisections: exact to the last digit
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected_tokens(middle, tokens) < tokens_per_step else (low, middle)
-    return high
+    return ends(lambda acceptance: expected_tokens(acceptance, tokens) < tokens_per_step, 0.0, 1.0)[1]
 
 
 def expected_by_depth(acceptance: Sequence[float]) -> float:

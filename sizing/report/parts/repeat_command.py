@@ -18,7 +18,7 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
 SWITCHED = ""  # the value of an option that takes none
-MOST_REPLICAS = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
+MOST_TOGETHER = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
 
 
 def command(best: Answer, question: Question) -> str:
@@ -143,7 +143,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
     if best.separate:
         return {"--rps": f"{best.requests_per_s:.6g}"}
     alike = not question.service.extras.cached.varies  # one replica finds as much in cache as one of many
-    count = 1 if best.pool.count > MOST_REPLICAS and alike else best.pool.count
+    count = 1 if best.pool.count > MOST_TOGETHER and alike else best.pool.count
     share = count / best.pool.count
     replicas = {"--replicas": str(count)} if count > 1 else {}
     if question.target.concurrency is not None:
