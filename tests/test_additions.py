@@ -14,21 +14,22 @@ COMMAND = '''"""`llmsize weigh`: the size of a GPU's memory."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.options import GivenOptions
 
 
 @takes(FORMAT_OPTIONS)
-def command(gpu: Annotated[str, typer.Argument(help="GPU type.")], **values: Any) -> None:
+def command(given: GivenOptions, gpu: Annotated[str, typer.Argument(help="GPU type.")]) -> None:
     """Show how much memory a GPU has."""
     from sizing.catalog.profiles import load_gpu
     from sizing.cli.output import chosen_format, write
     from sizing.report.weigh import document
 
-    write(document(load_gpu(gpu).spec), chosen_format(values))
+    write(document(load_gpu(gpu).spec), chosen_format(given))
 '''
 REPORT = '''"""`llmsize weigh`: record and sections."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
-from sizing.question.options import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
+from sizing.question.options import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, GivenOptions, states_demand
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.units import LISTED_NUMBERS, comma_separated, numbers
@@ -24,9 +24,7 @@ OF_BATCH = {"demand.documents": 1, "demand.within": "1h"}  # which state a deman
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # options without effect if a hit rate is stated
 
 
-def read(
-    texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
-) -> tuple[Axis, ...]:
+def read(texts: Sequence[str], options: Sequence[Field], given: GivenOptions, catalog: Catalog) -> tuple[Axis, ...]:
     """Read the axes in `texts`. Raises InputError with a fault for each wrong key or value."""
     varied = [option for option in options if option.type not in (bool, LISTED)]
     keys = {name: one for one in varied for name in (one.name, *(_spelt(f) for f in one.flags if f.startswith("--")))}
@@ -43,7 +41,7 @@ def read(
         if any(axis.name == option.name for axis in axes):
             faults.append(Fault("is varied twice", field=field_of(option), allowed="once, with all its values"))
             continue
-        if values.get(option.name) is not None:
+        if given.values.get(option.name) is not None:
             faults.append(Fault("is varied, so it contradicts " + option.flags[0], field=field_of(option)))
         try:
             axes.append(Axis(option.name, _values(option, listed)))
@@ -52,7 +50,7 @@ def read(
             faults.append(Fault(str(error), field=field_of(option), allowed=allowed))
             continue
         faults += _wrong(option, axes[-1].values, catalog)
-    faults += _rivals(options, axes, values)
+    faults += _rivals(options, axes, given)
     if not texts:
         faults.append(Fault("is needed", field="--vary", allowed="KEY=VALUES, as isl=500,2000 or rps=1..100:10"))
     if size(axes) > MOST_ROWS:
@@ -119,11 +117,11 @@ def _plain(option: Field) -> dict[str, Any]:
     return PLAIN
 
 
-def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
+def _rivals(options: Sequence[Field], axes: Sequence[Axis], given: GivenOptions) -> Iterator[Fault]:
     """Yield a fault for a second kind of demand, because one would replace the other."""
     varied = {axis.name for axis in axes}
     of_demand = filter(states_demand, options)
-    stated = [option for option in of_demand if option.name in varied or values.get(option.name) is not None]
+    stated = [option for option in of_demand if option.name in varied or given.any_of([option.name])]
     if len(stated) > 1 and any(option.name in varied for option in stated):
         names = ", ".join(field_of(option) if option.name in varied else option.flags[0] for option in stated)
         yield Fault("state a demand each", field=names, allowed="one kind of demand")

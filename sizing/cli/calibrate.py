@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.options import option_table
+from sizing.question.options import GivenOptions, option_table
 
 
 @takes((*option_table("calibrate"), *FORMAT_OPTIONS))
 def command(
+    given: GivenOptions,
     files: Annotated[
         list[str], typer.Argument(help="CSV files of measured rows of one GPU and engine (llmsize import).")
     ],
     gpu: str | None,
     engine: str | None,
     out: str | None,
-    **values: Any,
 ) -> None:
     """Fit a GPU's profile to your own runs.
 
@@ -45,7 +45,7 @@ def command(
             raise InputError(Fault(what, field="--gpu", allowed="one name (llmsize gpus), or a profile's path"))
         return load_gpu(named[0])
 
-    output = Part(lambda: chosen_format(values))
+    output = Part(lambda: chosen_format(given))
     target = Part(lambda: written_apart(out, files, YAML_SUFFIXES))
     rows = Part(lambda: read_measured(files))
     on = Part(base, lambda fault: fault if fault.file else replace(fault, field="--gpu"))
@@ -56,8 +56,7 @@ def command(
     say_unread(rows.value.rows)
     found = calibrate(rows.value.rows, on.value, engine, ", ".join(files))
     unread = [LeftOut(row.id, row.reason) for row in rows.value.unread]
-    if target.value is not None:
-        write_file(target.value, "--out", profile(found, on.value))
+    write_file(target.value, "--out", lambda: profile(found, on.value))
     written = None if target.value is None else str(target.value)
     inputs = {"files": list(files), "gpu": on.value.id, "engine": engine}
     write(document(record(found, on.value.spec.name, inputs, written, unread)), output.value)

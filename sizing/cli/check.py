@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,6 +15,7 @@ from sizing.question.options import (
     PEAK_OPTIONS,
     PLANNING_OPTIONS,
     SET_OPTIONS,
+    GivenOptions,
     named,
     option_table,
     with_help,
@@ -36,6 +37,7 @@ ASKED_OPTIONS = (
     *LIMIT_OPTIONS,
 )
 DEMAND_FILE, BASELINE = option_table("check")
+POLICIES = {option.name: option.flags[0] for option in POLICY_OPTIONS}  # the options of a policy with their spellings
 CHECK_OPTIONS = (
     DEMAND_FILE,
     *FILLED_OPTIONS,
@@ -49,15 +51,28 @@ CI_FORMATS = ("github", "junit", "sarif")
 OUTPUTS = with_help(FORMAT_OPTIONS, "check")
 
 
+class CheckOptions(NamedTuple):
+    """The options of the command itself, and what the files of a deployment do not say."""
+
+    demand: str | None
+    baseline: str | None
+    no_verify: bool
+    model: str | None
+    gpu: str | None
+    engine: str | None
+    replicas: int | None
+    ignore_flags: str | None
+
+
 @takes((*CHECK_OPTIONS, *OUTPUTS, *VERIFY_OPTIONS))
 def command(
+    given: GivenOptions,
     files: Annotated[
         list[str],
         typer.Argument(
             help="Files of the deployment: manifests, Helm values, scripts or a deploy.yaml; or a command line in quotes."
         ),
     ],
-    **values: Any,
 ) -> int:
     """Check a deployment against a demand, limits and a policy.
 
@@ -67,30 +82,30 @@ def command(
     """
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
-    from sizing.question.configuration import of_several, only_settings, without_settings
+    from sizing.question.configuration import of_several
     from sizing.question.options import options_of
     from sizing.specs.errors import Part, check
     from sizing.specs.launch import Policy
 
     # The demand and its limits are those of the workload. Settings of the policy give way to the policy of a file.
-    values = without_settings(values, [*(option.name for option in ASKED_OPTIONS), *of_several(values, "gpu")])
-    standing = Part(lambda: _policy(only_settings(values)))
-    values = without_settings(values, [option.name for option in POLICY_OPTIONS])
-    output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
-    policy = Part(lambda: _policy(values))
-    filled = Part(lambda: _filled(values))
-    baseline = Part(lambda: _baseline(values["baseline"]))
-    options = options_of(CHECK_OPTIONS, {**values, "gpu": None, "model": None, "engine": None, "confidence": None})
+    given = given.without_settings([*(option.name for option in ASKED_OPTIONS), *of_several(given, "gpu")])
+    standing = Part(lambda: _policy(given, given.settings))
+    given = given.without_settings(POLICIES)
+    own, output = given.read(CheckOptions), Part(lambda: chosen_format(given, (*FORMATS, *CI_FORMATS)))
+    policy = Part(lambda: _policy(given, POLICIES))
+    filled = Part(lambda: _filled(own, given.settings))
+    baseline = Part(lambda: _baseline(own.baseline))
+    options = options_of(given.without(("gpu", "model", "engine", "confidence")))
 
     def found() -> tuple[Checked, ...]:
         return checked_of(
             *files,
-            demand=values["demand"],
+            demand=own.demand,
             policy=Policy() if policy.faults else policy.value,
             standing=Policy() if standing.faults else standing.value,
             filled=filled.value,
             options=options,
-            simulated=not values["no_verify"],
+            simulated=not own.no_verify,
         )
 
     checked = Part(found)
@@ -123,28 +138,25 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
     return 0 if report.passed else 1
 
 
-def _policy(values: Mapping[str, Any]) -> Policy:
-    """The policy of the options. Raises InputError with each invalid option."""
+def _policy(given: GivenOptions, names: Iterable[str]) -> Policy:
+    """The policy of the options `names`. Raises InputError with each invalid option."""
     from sizing.catalog.files import checked
     from sizing.catalog.yaml import scalar
     from sizing.specs.launch import Policy
 
-    flags = {option.name: option.flags[0] for option in POLICY_OPTIONS}
-    given = {name: values[name] for name in flags if values.get(name) is not None}
-    stated = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
-    return checked(Policy, stated, lambda path: flags[str(path[0])])
+    values = {name: given.values[name] for name in POLICIES if name in names}
+    stated = {name: scalar(value) if isinstance(value, str) else value for name, value in values.items()}
+    return checked(Policy, stated, lambda path: POLICIES[str(path[0])])
 
 
-def _filled(values: Mapping[str, Any]) -> UserFacts:
+def _filled(own: CheckOptions, settings: Iterable[str]) -> UserFacts:
     from sizing.launch.identity import UserFacts
-    from sizing.question.options import CONFIGURED
     from sizing.specs.errors import positive
     from sizing.specs.units import comma_separated
 
-    named = comma_separated(values["ignore_flags"] or "")
+    named = comma_separated(own.ignore_flags or "")
     flags = frozenset(f"--{name.lstrip('-').replace('_', '-')}" for name in named)
-    said = (values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"))
-    return UserFacts(*said, flags, frozenset(values.get(CONFIGURED, ())))
+    return UserFacts(own.model, own.gpu, own.engine, positive(own.replicas, "--replicas"), flags, frozenset(settings))
 
 
 def _baseline(path: str | None) -> Mapping[str, Any] | None:

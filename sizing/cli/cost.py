@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.cli.options import (
     COST_OPTIONS,
     EXPLAIN_OPTIONS,
     FORMAT_OPTIONS,
+    MEASURED_OPTIONS,
     VERIFY_OPTIONS,
-    MeasuredRows,
     WorkloadName,
     takes,
 )
-from sizing.question.options import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS, GivenOptions
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import comma_separated
 
@@ -34,40 +32,55 @@ LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
 NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
-@takes((*QUESTION_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
-def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> int:
+class WayOptions(NamedTuple):
+    """The ways to pay."""
+
+    own: str | None
+    cloud: str | None
+    api: str | None
+    split: str | None
+
+
+@takes((*MEASURED_OPTIONS, *QUESTION_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
+def command(
+    given: GivenOptions,
+    measured: str | None,
+    plot: str | None,
+    no_verify: bool,
+    explain: bool,
+    workload: WorkloadName = None,
+) -> int:
     """Compare the cost of own servers, rented GPUs and an API.
 
     For each it shows $ a year, per 1,000 requests and per million tokens, and the load from which it is cheaper.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.estimate import to_size
-    from sizing.cli.output import chosen_format, complain, write, write_picture
+    from sizing.cli.output import chosen_format, write, write_picture
+    from sizing.cli.reader import picture_of
     from sizing.planning.cost import cost
-    from sizing.question.ask import question_of
+    from sizing.question.ask import question_of, with_confidence
     from sizing.question.options import check_rules, of_kind, options_of
     from sizing.report.cost import document, figure, record
     from sizing.specs.errors import Part
 
-    output, ways = Part(lambda: chosen_format(values)), Part(lambda: ways_of(values))
-    plot = Part(lambda: _picture(values))
+    output, ways = Part(lambda: chosen_format(given)), Part(lambda: ways_of(given))
+    picture = Part(lambda: picture_of(plot))
     if measured is not None:
-        from sizing.cli.measured import PAID, Added, print_from
+        from sizing.cli.measured import PAID, Additions, print_from
         from sizing.specs.errors import check
 
-        check(output, plot, ways)
-        return print_from(measured, workload, values, Added(PAID, ways=ways.value))
-    asked = question_of(workload, options_of(QUESTION_OPTIONS, values), output, plot, ways, pooled=True)
-    check_rules(of_kind(asked, rows=False), QUESTION_OPTIONS, values)
+        check(output, picture, ways)
+        return print_from(measured, workload, given, Additions(PAID, ways=ways.value))
+    options = options_of(given)
+    asked = question_of(workload, options, output, picture, ways, pooled=True)
+    check_rules(of_kind(asked, rows=False), given)
     check_gpu(asked)
-    bill = cost(to_size(asked, values), ways.value, simulated=not values["no_verify"])
-    found = record(bill, explained=values["explain"])
+    bill = cost(with_confidence(asked, options), ways.value, simulated=not no_verify)
+    found = record(bill, explained=explain)
     write(document(found), output.value)
-    if plot.value is not None and found.options:
-        write_picture(plot.value, (figure(found),))
-    elif plot.value is not None:
-        complain("--plot: nothing is drawn, as nothing meets the demand")
+    nothing = "--plot: nothing is drawn, as nothing meets the demand"
+    write_picture(picture.value, lambda: [figure(found)] if found.options else [], nothing)
     return 0 if found.feasible else 1
 
 
@@ -78,25 +91,19 @@ def check_gpu(question: Question) -> None:
         raise InputError("is needed: money is of one type of GPU", field="--gpu", allowed=allowed)
 
 
-def _picture(values: Mapping[str, Any]) -> Path | None:
-    from sizing.cli.reader import Reader
-
-    with Reader(values) as read:
-        return read.picture()
-
-
-def ways_of(values: Mapping[str, Any]) -> Ways:
+def ways_of(given: GivenOptions) -> Ways:
     """Read the options for ways to pay. Raises InputError with all faults."""
     from sizing.catalog.servers import load_server
     from sizing.planning.cost import Ways
     from sizing.specs.errors import Part, check
 
-    named = [] if values["own"] is None else list(dict.fromkeys(comma_separated(values["own"]) or [values["own"]]))
+    stated = given.read(WayOptions)
+    named = [] if stated.own is None else list(dict.fromkeys(comma_separated(stated.own) or [stated.own]))
     own = Part(lambda: tuple(map(load_server, named)), _of_own)
-    clouds = Part(lambda: _clouds(values["cloud"]))
-    api, split = Part(lambda: _apis(values["api"])), Part(lambda: _split(values["split"]))
+    clouds = Part(lambda: _clouds(stated.cloud))
+    api, split = Part(lambda: _apis(stated.api)), Part(lambda: _split(stated.split))
     check(own, clouds, api, split)
-    at_price = values["price"] is not None or values["provider"] is not None
+    at_price = given.any_of(("price", "provider"))
     return Ways(own.value, clouds.value, api.value, split.value, at_price=at_price)
 
 

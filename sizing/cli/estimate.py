@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,29 +11,44 @@ import typer
 from sizing.cli.options import (
     EXPLAIN_OPTIONS,
     FORMAT_OPTIONS,
+    MEASURED_OPTIONS,
     QUIET_OPTIONS,
     VERIFY_OPTIONS,
-    MeasuredRows,
     WorkloadName,
     takes,
 )
-from sizing.question.options import QUESTION_OPTIONS, option_table, with_help
+from sizing.question.options import QUESTION_OPTIONS, GivenOptions, option_table, with_help
 from sizing.specs.errors import Fault, raise_any
 
 if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
-    from sizing.question.options import Options
     from sizing.question.question import Question
     from sizing.report.estimate import Estimate
     from sizing.specs.errors import Part
-    from sizing.specs.workload import Workload
 
 TRACE_OPTIONS = option_table("estimate")
 
 
 LINES = "jsonl"
 LINE_FORMATS = with_help(FORMAT_OPTIONS, "estimate")
-OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS)
+OPTIONS = (
+    *MEASURED_OPTIONS,
+    *QUESTION_OPTIONS,
+    *TRACE_OPTIONS,
+    *LINE_FORMATS,
+    *VERIFY_OPTIONS,
+    *EXPLAIN_OPTIONS,
+    *QUIET_OPTIONS,
+)
+
+
+class EstimateOptions(NamedTuple):
+    """The options of the command itself."""
+
+    trace: str | None
+    no_verify: bool
+    explain: bool
+    quiet: bool
 
 
 class _Sized(NamedTuple):
@@ -45,13 +60,13 @@ class _Sized(NamedTuple):
 
 @takes(OPTIONS)
 def command(
+    given: GivenOptions,
+    measured: str | None,
     workload: WorkloadName = None,
     others: Annotated[
         list[str] | None,
         typer.Argument(help="More workloads, with --format jsonl: a line of JSON for each, in this order."),
     ] = None,
-    measured: MeasuredRows = None,
-    **values: Any,
 ) -> int:
     """Find the fewest GPUs that serve a demand within latency limits.
 
@@ -63,16 +78,16 @@ def command(
     from sizing.specs.errors import Part
 
     if workload is not None and others:
-        return _several((workload, *others), {**values, "from": measured})
+        return _several((workload, *others), given, measured)
     if measured is not None:
         from sizing.cli.measured import print_from
 
-        return print_from(measured, workload, values)
-    output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
-    found = _record(_sized(workload, values, output), values)
+        return print_from(measured, workload, given)
+    own, output = given.read(EstimateOptions), Part(lambda: chosen_format(given, (*FORMATS, LINES)))
+    found = _record(_sized(workload, given, output), own)
     if output.value == LINES:
         print_text(json_line(found))
-    elif not values["quiet"]:
+    elif not own.quiet:
         write(document(found), output.value)
     elif found.feasible:
         print_text(shortest(found))
@@ -81,7 +96,7 @@ def command(
     return 0 if found.feasible else 1
 
 
-def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
+def _several(names: Sequence[str], given: GivenOptions, measured: str | None) -> int:
     """Write the estimate of each workload as a line of JSON. All workloads are read before the first answer."""
     from sizing.cli.options import with_settings_of
     from sizing.cli.output import FORMATS, chosen_format, print_text
@@ -89,70 +104,56 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     from sizing.specs.errors import Part, check
 
     def sized(name: str) -> _Sized:
-        return _sized(name, with_settings_of(name, OPTIONS, values))
+        return _sized(name, with_settings_of(name, given))
 
-    faults = [Fault("is of one workload", field=f"--{name}") for name in ("from", "trace", "quiet") if values[name]]
-    if not faults and chosen_format(values, (*FORMATS, LINES)) != LINES:
+    own = given.read(EstimateOptions)
+    alone = {"--from": measured, "--trace": own.trace, "--quiet": own.quiet}
+    faults = [Fault("is of one workload", field=flag) for flag, value in alone.items() if value]
+    if not faults and chosen_format(given, (*FORMATS, LINES)) != LINES:
         faults = [Fault("several workloads are a line of JSON each", field="--format", allowed=LINES)]
     several = [Part(partial(sized, name)) for name in names]
     raise_any(faults)
     check(*several)
     feasible = True
     for each in several:
-        found = _record(each.value, values)
+        found = _record(each.value, own)
         feasible &= found.feasible
         print_text(json_line(found))
     return 0 if feasible else 1
 
 
-def _sized(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> _Sized:
+def _sized(workload: str | None, given: GivenOptions, *parts: Part[Any]) -> _Sized:
     """The question of a workload and options, with the demand of the trace that it replays. Raises all faults, those of `parts` too."""
-    from sizing.question.ask import question_of
+    from sizing.question.ask import question_of, with_confidence
+    from sizing.question.demand import trace_to_replay
+    from sizing.question.names import readable
     from sizing.question.options import options_of
     from sizing.specs.errors import Part, check
 
-    options = options_of(QUESTION_OPTIONS, values)
-    file = file_of(workload)
-    minute = Part(lambda: _busiest(values["trace"] or trace_of(file, options), values))
+    options, file, trace = options_of(given), readable(workload), given.read(EstimateOptions).trace
+    minute = Part(lambda: _busiest(trace or trace_to_replay(file, options.fields), given))
     if minute.faults:
         check(*parts, minute)
     if minute.value is not None:
         options = minute.value.as_demand(options, None if file is None else file.serving.max_model_len)
-    return _Sized(to_size(question_of(workload, options, *parts, pooled=True), values), minute.value)
+    return _Sized(with_confidence(question_of(workload, options, *parts, pooled=True), options), minute.value)
 
 
-def _record(sized: _Sized, values: Mapping[str, Any]) -> Estimate:
+def _record(sized: _Sized, own: EstimateOptions) -> Estimate:
     """The record of the answer, replayed where a trace is."""
     from sizing.answers.estimate import estimate
     from sizing.report.estimate import record
 
-    simulated = not values["no_verify"]
-    outcome = estimate(sized.question, simulated=simulated, relaxed=not values["quiet"])
+    simulated = not own.no_verify
+    outcome = estimate(sized.question, simulated=simulated, relaxed=not own.quiet)
     if sized.minute is not None and simulated:
         from sizing.answers.replay import replayed
 
         outcome = replayed(outcome, sized.minute)
-    return record(outcome, explained=values["explain"], minute=sized.minute)
+    return record(outcome, explained=own.explain, minute=sized.minute)
 
 
-def file_of(workload: str | None) -> Workload | None:
-    """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
-    from sizing.question.names import workload_at
-    from sizing.specs.errors import Part
-
-    found = Part(lambda: None if workload is None else workload_at(workload).spec)
-    return None if found.faults else found.value
-
-
-def trace_of(file: Workload | None, options: Options) -> str | None:
-    """The trace of a workload to replay; None where an option states the demand."""
-    from sizing.question.demand import trace_to_replay
-
-    replaced = any(name.partition(".")[0] == "demand" for name in options.fields)
-    return None if file is None or replaced else trace_to_replay(file)
-
-
-def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | None:
+def _busiest(trace: str | None, given: GivenOptions) -> BusiestMinute | None:
     """The busiest minute of the trace; None without a trace. Raises InputError for contradicting options and faulty traces."""
     if trace is None:
         return None
@@ -161,12 +162,5 @@ def _busiest(trace: str | None, values: Mapping[str, Any]) -> BusiestMinute | No
     from sizing.catalog.traces import load_trace
     from sizing.question.options import check_rules
 
-    check_rules(("a minute of a trace",), QUESTION_OPTIONS, values)
+    check_rules(("a minute of a trace",), given)
     return busiest_minute(trace, load_trace(expanded(trace)))
-
-
-def to_size(question: Question, values: Mapping[str, Any]) -> Question:
-    """The question to size: as predicted, or for a confidence."""
-    from sizing.question.ask import with_confidence
-
-    return with_confidence(question, values["confidence"], values["conservative"])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.options import GivenOptions
 
 
 @takes(FORMAT_OPTIONS)
 def command(
+    given: GivenOptions,
     topic: Annotated[str | None, typer.Argument(help="Topic. Without one, all topics are listed.")] = None,
-    **values: Any,
 ) -> None:
     """Explain a term or a line of the answers, or an optimisation.
 
@@ -23,7 +24,7 @@ def command(
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
     from sizing.specs.errors import Part, check
 
-    output = Part(lambda: chosen_format(values))
+    output = Part(lambda: chosen_format(given))
     if topic is None:
         check(output)
         specs = [(name, named(TOPICS, name).spec) for name in TOPICS.ids]

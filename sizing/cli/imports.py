@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.options import option_table
+from sizing.question.options import GivenOptions, option_table
 
 if TYPE_CHECKING:
     from sizing.catalog.imports.run import RunSettings
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @takes((*option_table("import rows"), *IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))
 def command(
+    given: GivenOptions,
     files: Annotated[
         list[str], typer.Argument(help="Result files of benchmark tools. The content shows which tool wrote them.")
     ],
     out: str | None,
     skip_bad: bool,
-    **values: Any,
+    seconds: float | None,
 ) -> int:
     """Read result files of benchmark tools into measured rows.
 
@@ -35,23 +36,20 @@ def command(
     from sizing.answers.deployment import logged
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
-    from sizing.cli.reader import Reader, written_apart
-    from sizing.question.configuration import without_settings
+    from sizing.cli.reader import above_0, written_apart
     from sizing.report.imports import document, record
     from sizing.specs.errors import Part, check
 
-    output = Part(lambda: chosen_format(values))
+    output = Part(lambda: chosen_format(given))
     # A plan's settings are no measured facts.
-    values = without_settings(values, [field.name for field in IMPORT_OPTIONS])
+    facts_given = given.without_settings([field.name for field in IMPORT_OPTIONS])
     target = Part(lambda: written_apart(out, files))
-    stated = Part(lambda: _stated(values))
-    read = Reader(values)
-    seconds = read.number("seconds")
-    check(output, target, stated, Part(read.check))
-    rows, faults, facts = import_files(files, stated.value, seconds)
+    stated, length = Part(lambda: _stated(facts_given)), Part(lambda: above_0(seconds, "--seconds"))
+    check(output, target, stated, length)
+    rows, faults, facts = import_files(files, stated.value, length.value)
     logs = [logged(each, stated.value) for each in facts]
-    if target.value is not None and rows:
-        write_file(target.value, "--out", csv_text(rows))
+    if rows:
+        write_file(target.value, "--out", lambda: csv_text(rows))
     if rows or logs or output.value == "json":
         write(document(record(rows, files, logs)), output.value)
     for fault in faults:
@@ -62,7 +60,7 @@ def command(
     return 2 if faults and not (skip_bad and (rows or logs)) else 0
 
 
-def _stated(values: dict[str, Any]) -> RunSettings:
+def _stated(given: GivenOptions) -> RunSettings:
     """The settings of all runs from the options. Raises InputError for unknown names and numbers out of range."""
     from sizing.catalog.imports.rows import stated
 
@@ -73,5 +71,5 @@ def _stated(values: dict[str, Any]) -> RunSettings:
         "rps": "rate_per_s",
         "prefix_hit": "prefix",
     }
-    given = {names.get(field.name, field.name): values[field.name] for field in IMPORT_OPTIONS}
-    return stated({name: value for name, value in given.items() if value is not None})
+    values = {names.get(field.name, field.name): given.values[field.name] for field in IMPORT_OPTIONS}
+    return stated({name: value for name, value in values.items() if value is not None})

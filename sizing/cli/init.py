@@ -53,7 +53,7 @@ def command(
     if path is None:
         print_text(text.removesuffix("\n"))
         return 0
-    write_file(path, "--output", text)
+    write_file(path, "--output", lambda: text)
     complain(f"wrote {output}")
     if taken := [question.key for question in QUESTIONS if question.key in found[SUGGESTED]]:
         complain(f"assumed as suggested: {', '.join(taken)}")

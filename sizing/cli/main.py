@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from textwrap import fill
@@ -19,25 +19,20 @@ from typer.core import TyperCommand, TyperGroup
 from sizing import __version__
 from sizing.cli.options import WAYS_TO_PAY, with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
-from sizing.question.options import DISAGGREGATE, POOLED, broken, unpooled
+from sizing.question.options import DISAGGREGATE, POOLED, GivenOptions, broken, unpooled
 from sizing.specs.errors import Fault, InputError, raise_any, unknown
 
 LISTINGS = ("gpus", "models", "engines", "workloads", "prices")
 COMPLETING = ["completion", "words"]
-# Commands with their modules, in the order of messages. Only the requested module is loaded.
-NAMED = {
-    **{
-        name: f"{name}:command"
-        for name in (
-            "estimate", "plan", "cost", "memory", "step", "curve", "compare", "sweep", "roofline", "report", "simulate",
-            "whatif", "explain", "validate", "calibrate", "deploy", "check",
-        )
-    },
-    "import": "imports:command",
-    **{name: f"listings:{name}" for name in LISTINGS},
-    **{name: f"{name}:command" for name in ("mcp", "schema", "config", "completion")},
-}  # fmt: skip
-
+GROUPS = {
+    "Size a service": ("init", "estimate", "compare", "curve", "sweep", "simulate"),
+    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate", "calibrate"),
+    "Plan and pay": ("plan", "cost", "report"),
+    "Deploy and check": ("deploy", "check"),
+    "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "mcp", "completion"),
+}
+# Where a command is not the function `command` of the file with its name.
+PLACES = {"import": "imports:command"} | {name: f"listings:{name}" for name in LISTINGS}
 BAD_VALUE = "Invalid value for"  # the beginning of a usage error about the value of an option
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_COMMANDS = 6  # that have an option which another command lacks
@@ -63,10 +58,12 @@ def _common(
 
 
 @cache
-def known_commands() -> dict[str, str]:
-    """All commands with their modules. A file in this folder with a function `command` is one with the file's name, if none is named."""
-    files = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
-    return NAMED | {name: place for name, place in files.items() if place not in NAMED.values()}
+def known_commands() -> tuple[str, ...]:
+    """All commands: those in groups, then each other file in this folder with a function `command`, by its name."""
+    grouped = [name for names in GROUPS.values() for name in names]
+    files = files_with("def command(", Path(__file__).parent)
+    placed = {place.partition(":")[0] for place in PLACES.values()}
+    return tuple(dict.fromkeys((*grouped, *(name for name in files if name not in placed))))
 
 
 def application(names: Iterable[str] = ()) -> typer.Typer:
@@ -82,7 +79,7 @@ def application(names: Iterable[str] = ()) -> typer.Typer:
     )
     app.callback()(_common)
     for name in names or known_commands():
-        module, _, function = (NAMED.get(name) or known_commands()[name]).partition(":")
+        module, _, function = PLACES.get(name, f"{name}:command").partition(":")
         app.command(name, cls=CommandHelp)(getattr(import_module(f"sizing.cli.{module}"), function))
     return app
 
@@ -113,13 +110,14 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         completing = list(arguments[:2]) == COMPLETING  # the words that follow belong to the line to complete
         asked = list(arguments) if completing else with_values(arguments) or ["--help"]
-        known = NAMED if asked[0] in NAMED else known_commands()  # which reads the files of this folder
-        if not asked[0].startswith("-") and asked[0] not in known:
-            raise InputError(unknown(asked[0], "command", known))
+        in_groups = any(asked[0] in names for names in GROUPS.values())
+        is_known = in_groups or asked[0] in known_commands()  # which reads the files of this folder
+        if not asked[0].startswith("-") and not is_known:
+            raise InputError(unknown(asked[0], "command", known_commands()))
         pools = any(word.partition("=")[0] == DISAGGREGATE for word in asked) and not completing
-        if pools and asked[0] in set(known) - set(POOLED):
+        if pools and is_known and asked[0] not in POOLED:
             raise InputError(unpooled(asked[0], DISAGGREGATE))
-        command = typer.main.get_command(application(asked[:1] if asked[0] in known else ()))
+        command = typer.main.get_command(application(asked[:1] if is_known else ()))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:
@@ -156,7 +154,7 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
     word = option.lstrip("-").replace("_", "-").lower()
     own = (foreign := other_tools()).get(word) or foreign.get(word.removesuffix("s"))
     if own not in known and (others := _commands_with(option)) and command in known_commands():
-        refused = broken([command], (), {word.replace("-", "_"): True})
+        refused = broken([command], GivenOptions((), {word.replace("-", "_"): True}))
         some = ", ".join(others[:MOST_COMMANDS])
         have = f"{some} {'has' if len(others) == 1 else 'have'} it"
         remedy = f"write the name alone: llmsize {command} NAME" if command in LISTINGS else have
@@ -182,15 +180,6 @@ def _bad_input(lines: Iterable[str]) -> int:
     return BAD_INPUT
 
 
-GROUPS = {
-    "Size a service": ("init", "estimate", "compare", "curve", "sweep", "simulate"),
-    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate", "calibrate"),
-    "Plan and pay": ("plan", "cost", "report"),
-    "Deploy and check": ("deploy", "check"),
-    "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "mcp", "completion"),
-}
-
-
 @cache
 def examples() -> dict[str, tuple[str, ...]]:
     """The examples of each command in examples.txt. A line that ends with a backslash goes on in the next."""
@@ -211,25 +200,15 @@ class CommandHelp(TyperCommand):
     """A command whose help has examples, and options under the headings of their panels."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line. Options that it does not name keep their defaults, without parsers from typer.
-
-        For help and faults, which need all options, the whole command is parsed.
-        """
-        every, named = self.params, [option for option in self.params if _may_be_named(option, args)]
-        if not set(args) & set(ctx.help_option_names):
-            if not ctx.resilient_parsing:
-                raise_any(_repeated(named, args))
-            self.params = named
-            try:
-                rest: list[str] = super().parse_args(ctx, list(args))
-            except Exception:  # parsed again below, so that the fault knows all options
-                pass
-            else:
-                ctx.params |= {option.name: option.get_default(ctx) for option in every if option not in named}
-                return rest
-            finally:
-                self.params = every
-        return super().parse_args(ctx, args)
+        """Parse a command line. An option that is not given has no value, without a parser from typer: each takes 0.2 ms."""
+        if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
+            raise_any(_repeated(self.params, args))
+        parameters: Iterable[Any] = self.params
+        for option in parameters:
+            if option.nargs == 1 and not option.multiple and not option.required:
+                option.process_value = partial(_processed, option.process_value)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write the description of the command, then its examples."""
@@ -267,8 +246,7 @@ class GroupHelp(TyperGroup):
         """Write the commands by group, each with the first sentence of its help."""
 
         wide = max(map(len, self.commands))
-        grouped = {name for names in GROUPS.values() for name in names}
-        others = tuple(name for name in self.commands if name not in grouped)
+        others = tuple(name for name in self.commands if not any(name in names for names in GROUPS.values()))
         for group, names in ((GROUPS | {OTHERS: others}) if others else GROUPS).items():
             with formatter.section(group):
                 formatter.write_dl([(f"{name:<{wide}}", summary(self.commands[name].help or "")) for name in names])
@@ -279,16 +257,8 @@ class GroupHelp(TyperGroup):
         formatter.write_text("llmsize COMMAND --help has the options of a command and examples.")
 
 
-def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
-    """Whether `args` may set a parameter (also among joined short options), or the parameter needs typer in any case."""
-    if parameter.param_type_name == "argument" or parameter.required or parameter.multiple:
-        return True
-    short = [name[1:] for name in parameter.opts if len(name) == len("-g")]
-    return bool(parameter.default) or any(
-        word.startswith((*parameter.opts, *parameter.secondary_opts))
-        or (word[:1] == "-" != word[1:2] and any(name in word for name in short))
-        for word in args
-    )
+def _processed(process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    return None if value is None else process(ctx, value)
 
 
 def _repeated(options: Iterable[Any], args: Sequence[str]) -> Iterator[Fault]:

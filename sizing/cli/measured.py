@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
-from sizing.question.options import QUESTION_OPTIONS
+from sizing.question.options import QUESTION_OPTIONS, GivenOptions
 from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:
@@ -19,7 +19,28 @@ if TYPE_CHECKING:
     from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
-FILTERS = ("model", "gpu", "precision", "tp", "pp", "isl", "osl")  # what rows say themselves; settings select no row
+
+class RowOptions(NamedTuple):
+    """The options that select rows, by what rows say themselves. Settings select no row."""
+
+    model: str | None
+    gpu: str | None
+    precision: str | None
+    tp: int | None
+    pp: int | None
+    isl: int | None
+    osl: int | None
+
+
+class LoadOptions(NamedTuple):
+    """The options that say how to read the load of rows."""
+
+    closed_loop: bool
+    concurrency: int | None
+
+
+FILTERS = RowOptions._fields
+OF_WORKLOAD = ("model", "isl", "osl")  # what a workload states too
 # Options that filter the rows or state the question. All others affect only predictions.
 TAKEN = (*FILTERS, "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
@@ -32,7 +53,7 @@ ORDERS = ("gpus", "cost")  # orders of measured layouts
 NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
 
 
-class Added(NamedTuple):
+class Additions(NamedTuple):
     """Additions to the sizing by rows: a plan by `rules`, `ways` to pay, or all layouts (`whole`) in the order `sort`.
 
     `taken` are further options of a command that have an effect with `--from`.
@@ -45,16 +66,16 @@ class Added(NamedTuple):
     sort: str | None = None
 
 
-def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> int:
+def print_from(file: str, workload: str | None, given: GivenOptions, added: Additions | None = None) -> int:
     """Size by the rows of `file`, and print the answer with its additions. The exit code is 1 if no load keeps the limits."""
-    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.cli.output import OutputOptions, chosen_format, complain, print_text, write
     from sizing.report.measured import document
     from sizing.specs.errors import Part
 
-    output = Part(lambda: chosen_format(values))
-    answer = answer_from(file, workload, values, added or Added(), output)
+    output = Part(lambda: chosen_format(given))
+    answer = answer_from(file, workload, given, added or Additions(), output)
     counted = answer.plan or answer.deployment
-    if not values.get("quiet"):
+    if not given.read(OutputOptions).quiet:
         write(document(answer), output.value)
     elif counted is not None:
         print_text(str(counted.gpus))
@@ -64,7 +85,7 @@ def print_from(file: str, workload: str | None, values: Mapping[str, Any], added
 
 
 def answer_from(
-    file: str, workload: str | None, values: Mapping[str, Any], added: Added, *parts: Part[Any]
+    file: str, workload: str | None, given: GivenOptions, added: Additions, *parts: Part[Any]
 ) -> MeasuredAnswer:
     """The record of the answer from the rows of `file`, with its additions.
 
@@ -73,7 +94,6 @@ def answer_from(
     from sizing.answers.measured_size import measured_sizes
     from sizing.cli.output import say_unread
     from sizing.question.ask import measured_question
-    from sizing.question.configuration import without_settings
     from sizing.question.names import workload_at
     from sizing.question.options import options_of
     from sizing.report.measured import by_cost, planned, priced, record
@@ -82,20 +102,20 @@ def answer_from(
     if added.sort not in (None, *ORDERS):
         allowed = ", ".join(ORDERS)
         raise InputError(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=allowed)
-    absent = {field.name: False if field.type is bool else None for field in QUESTION_OPTIONS}
     taken = {*TAKEN, *added.taken}
-    values = {**absent, **without_settings(values, values.keys() - (taken - set(FILTERS)))}
-    idle = Part(lambda: _check_idle(values, taken))
+    given = given.without_settings(given.settings.keys() - (taken - set(FILTERS)))
+    load, wanted = given.read(LoadOptions), given.read(RowOptions)
+    idle = Part(lambda: _check_idle(given, taken))
     found = Part(lambda: workload_at(workload) if workload is not None else None)
-    rows = Part(lambda: _rows(file, values, found.value))
+    rows = Part(lambda: _rows(file, wanted, found.value))
     check(*parts, idle, found, rows)
-    closed, measured = bool(values["closed_loop"]), rows.value
+    measured = rows.value
     say_unread(measured.rows)
-    of_clients = closed and values["concurrency"] is not None  # with other demands it says how to read the rows
-    stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": of_clients})
-    question = measured_question(found.value, stated)
-    sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
-    answer = record(measured, question, sizes, short, closed=closed, whole=added.whole)
+    of_clients = load.closed_loop and load.concurrency is not None  # with other demands it says how to read the rows
+    of_rows = given._replace(fields=QUESTION_OPTIONS).with_(**_of_rows(measured), closed_loop=of_clients)
+    question = measured_question(found.value, options_of(of_rows))
+    sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=load.closed_loop)
+    answer = record(measured, question, sizes, short, closed=load.closed_loop, whole=added.whole)
     if added.rules is not None:
         from sizing.planning.measured import fleets
 
@@ -112,29 +132,27 @@ def is_rows(text: str | None) -> bool:
     return text is not None and ("/" in text or text.lower().endswith((".csv", *RESULT_ENDINGS)))
 
 
-def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
-    from sizing.question.options import is_given
-
+def _check_idle(given: GivenOptions, taken: Collection[str]) -> None:
     every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
     own = ("no_verify", "explain", "verbose", "jobs", "replace", "trace")
     flags = {field.name: field.flags[0] for field in every} | {name: f"--{name.replace('_', '-')}" for name in own}
-    given = (flag for name, flag in flags.items() if name not in taken and is_given(values.get(name)))
-    raise_any(Fault(NO_EFFECT, field=flag) for flag in given)
+    idle = (flag for name, flag in flags.items() if name not in taken and given.any_of([name]))
+    raise_any(Fault(NO_EFFECT, field=flag) for flag in idle)
 
 
-def _rows(file: str, values: Mapping[str, Any], workload: Found[Workload] | None) -> Measured:
+def _rows(file: str, wanted: RowOptions, workload: Found[Workload] | None) -> Measured:
     """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
     from sizing.answers.measured_lines import EVERY_LOAD, measured
     from sizing.specs.units import comma_separated, whole_numbers
 
     if not file.lower().endswith(".csv"):
         _refuse_results(file)
-    counted = [name for name in comma_separated(values["gpu"] or "") if COUNTED.match(name)]
+    counted = [name for name in comma_separated(wanted.gpu or "") if COUNTED.match(name)]
     if counted:
         message = f"{counted[0]!r} states a number of GPUs, which --from finds"
         raise InputError(message, field="--gpu", allowed="a GPU type")
-    sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
-    return measured(file, rows_wanted(values, workload, sizes), "--from", EVERY_LOAD)
+    tp, pp = (whole_numbers(str(size), 4096) if size else () for size in (wanted.tp, wanted.pp))
+    return measured(file, rows_wanted(wanted, workload, tp, pp), "--from", EVERY_LOAD)
 
 
 def _refuse_results(file: str) -> None:
@@ -155,26 +173,24 @@ def _refuse_results(file: str) -> None:
     raise InputError(message, file=file, field="--from", allowed=allowed)
 
 
-def rows_wanted(
-    values: Mapping[str, Any], workload: Found[Workload] | None, sizes: Mapping[str, tuple[int, ...] | None]
-) -> Filter:
+def rows_wanted(wanted: RowOptions, workload: Found[Workload] | None, tp: Sequence[int], pp: Sequence[int]) -> Filter:
     """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
     from sizing.answers.measured_lines import Filter
     from sizing.question.names import ALL
     from sizing.specs.units import comma_separated
 
-    gpus, precisions = (comma_separated((values[name] or "").lower()) for name in ("gpu", "precision"))
+    gpus, precisions = (comma_separated((text or "").lower()) for text in (wanted.gpu, wanted.precision))
     spec = None if workload is None else workload.spec
     tokens = None if spec is None else spec.tokens
     return Filter(
-        model=values["model"] or (spec.model if spec else None),
-        gpus=() if ALL in gpus else tuple(comma_separated(values["gpu"] or "")),
+        model=wanted.model or (spec.model if spec else None),
+        gpus=() if ALL in gpus else tuple(comma_separated(wanted.gpu or "")),
         precisions=() if ALL in precisions else tuple(precisions),
-        tp=sizes["tp"] or (),
-        pp=sizes["pp"] or (),
-        isl=values["isl"] or (tokens.isl if tokens else None),
-        osl=values["osl"] or (tokens.osl if tokens else None),
-        stated={} if workload is None else {name: workload.id for name in ("model", "isl", "osl") if not values[name]},
+        tp=tuple(tp),
+        pp=tuple(pp),
+        isl=wanted.isl or (tokens.isl if tokens else None),
+        osl=wanted.osl or (tokens.osl if tokens else None),
+        stated={} if workload is None else {name: workload.id for name in OF_WORKLOAD if not getattr(wanted, name)},
     )
 
 

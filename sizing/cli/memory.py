@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
-from sizing.question.options import option_table
+from sizing.question.options import GivenOptions, option_table
 from sizing.specs.errors import InputError, check
 from sizing.specs.units import parse_share
 
@@ -22,8 +22,17 @@ OPTIONS = (
 )
 
 
+class CardOptions(NamedTuple):
+    """The options of several models on one card."""
+
+    model: list[str] | None
+    share: str | None
+    memory_fraction: float | None
+    engine: str | None
+
+
 @takes((*OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
-def command(**values: Any) -> int:
+def command(given: GivenOptions, sequences: int | None, explain: bool, prefix_shared: int | None) -> int:
     """Show what the memory of one GPU holds, and what fits.
 
     It shows weights, activation, framework, CUDA graphs and KV cache, and the longest sequence that fits. Without
@@ -39,23 +48,22 @@ def command(**values: Any) -> int:
     from sizing.report.memory import document, on_one_card, record, shared
     from sizing.specs.errors import Part, positive
 
-    output = Part(lambda: chosen_format(values))
-    situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))
-    rules = Part(lambda: check_rules(situations, MEMORY_OPTIONS, values))
-    most = Part(lambda: positive(values["sequences"], "--sequences"))
-    members = Part(lambda: _members(values))
+    output = Part(lambda: chosen_format(given))
+    situations = ("one cache", "a memory", *(() if prefix_shared is not None else ("nothing is shared",)))
+    rules = Part(lambda: check_rules(situations, given))
+    most = Part(lambda: positive(sequences, "--sequences"))
+    members = Part(lambda: _members(given))
     if members.faults:
         check(output, rules, most, members)
-    asked = [options_of(MEMORY_OPTIONS, member) for member in members.value]
-    questions = [layout_question(options, output, rules, most) for options in asked]
+    questions = [layout_question(options_of(member), output, rules, most) for member in members.value]
     deployed = [deployment(question) for question in questions]
-    check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), OPTIONS, values)
-    sequences, explained = most.value or 1, values["explain"]
+    check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), given)
+    count = most.value or 1
     if len(deployed) == 1:
-        write(document(record(deployed[0], sequences, explained=explained)), output.value)
+        write(document(record(deployed[0], count, explained=explain)), output.value)
     else:
-        write(shared(on_one_card(deployed, sequences, explained=explained)), output.value)
-    return 0 if fit(deployed, sequences) else 1
+        write(shared(on_one_card(deployed, count, explained=explain)), output.value)
+    return 0 if fit(deployed, count) else 1
 
 
 def _idle(deployed: Resolved) -> Iterator[str]:
@@ -69,11 +77,13 @@ def _idle(deployed: Resolved) -> Iterator[str]:
         yield f"buffers of no {without}"
 
 
-def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
+def _members(given: GivenOptions) -> list[GivenOptions]:
     """The options of each model on a shared card. Raises InputError unless there is one share for each model."""
-    names, stated = values["model"] or [None], values["share"]
+    card = given.read(CardOptions)
+    stated = card.share
+    names: list[str | None] = [*card.model] if card.model else [None]
     if stated is None and len(names) == 1:
-        return [{**values, "model": names[0]}]
+        return [given.with_(model=names[0])]
     try:
         shares = [parse_share(part.strip()) for part in (stated or "").split(",") if part.strip()]
     except ValueError:
@@ -82,11 +92,11 @@ def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
         allowed = f"{len(names)} numbers above 0, one a model, which add up to 1 at most: 0.5,0.3"
         what = f"{stated!r} are no shares of the models" if stated else "is needed"
         raise InputError(what, field="--share", allowed=allowed)
-    if values["memory_fraction"] is not None:
+    if card.memory_fraction is not None:
         raise InputError(
             "contradicts --share, which is it", field="--gpu-memory-utilization", remedy="state one of them"
         )
-    if values["engine"] and not values["engine"].lower().startswith("vllm"):
+    if card.engine and not card.engine.lower().startswith("vllm"):
         what = "is the memory fraction of vLLM, which is of the whole card"
         raise InputError(what, field="--share", remedy="use --engine vllm")
-    return [{**values, "model": name, "memory_fraction": share} for name, share in zip(names, shares, strict=True)]
+    return [given.with_(model=name, memory_fraction=share) for name, share in zip(names, shares, strict=True)]

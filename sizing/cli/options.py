@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -26,6 +26,7 @@ from sizing.question.options import (
     TEXT,
     WHOLE,
     Field,
+    GivenOptions,
     named,
     option_table,
     read_value,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 RESERVES, GROWTH = "Reserves", "Growth"
 WAYS_TO_PAY = "Ways to pay"
-OWN = ""  # no panel: a command's own options
+GIVEN = "given"  # the parameter of a command that has its options
 
 SEARCHED = "auto"
 
@@ -47,11 +48,7 @@ SEARCHED = "auto"
 WorkloadName = Annotated[
     str | None, typer.Argument(help="Workload file, or the name of a ready workload (llmsize workloads).")
 ]
-MeasuredRows = Annotated[
-    str | None,
-    typer.Option("--from", help="Size from measured rows in this CSV (llmsize import), without predictions."),
-]
-(JOBS,) = option_table("jobs")
+JOBS, MEASURED_OPTIONS = option_table("jobs"), option_table("measured")
 
 # Options that affect only memory, not the time of a step.
 MEMORY_ALONE = (
@@ -69,6 +66,38 @@ EXPLAIN_OPTIONS, QUIET_OPTIONS = named(OUTPUT_OPTIONS, "explain"), named(OUTPUT_
 Command = Callable[..., int | None]
 SIMULATING = "Confirming by simulation; --no-verify answers by the closed form, at once"
 SWEEPS = "; ranges are for the --vary of llmsize sweep, as --vary rps=5..20"
+
+
+class SimulateOptions(NamedTuple):
+    """The options of `simulate` itself, and those of the question that mean another thing there."""
+
+    policy: str | None
+    replicas: int | None
+    slots: int | None
+    batch_size: int | None
+    batch_window: str | None
+    requests: int | None
+    arrivals: str | None
+    trace: str | None
+    isl_std: float | None
+    osl_std: float | None
+    length_shape: str | None
+    length_ratio: float | None
+    routing: str | None
+    seed: int | None
+    limit: str | None
+    ticks: bool
+    plot: str | None
+    requests_out: str | None
+    prefill: float | None
+    prefill_chunks: int | None
+    rate: float | None
+    osl_mean: float | None
+    osl: int | None
+    itl: str | None
+    concurrency: int | None
+    model: str | None
+    gpu: str | None
 
 
 def with_values(arguments: Iterable[str]) -> list[str]:
@@ -121,47 +150,45 @@ def settings() -> Configuration:
     return configuration(SETTINGS, folder, os.environ)
 
 
-def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with settings added. A workload takes precedence over settings, so it is read if it may state the same."""
-    from sizing.question.configuration import with_settings, without_settings
-    from sizing.specs.errors import Part
+def with_settings_of(name: str | None, given: GivenOptions) -> GivenOptions:
+    """The options with settings added. A workload takes precedence over settings, so it is read if it may state the same."""
+    from sizing.question.configuration import with_settings
 
     found = settings()
     if not found.stated:
-        return dict(values)
-    from sizing.question.names import workload_at
+        return given.without_settings()
+    from sizing.question.names import readable
 
-    workload = Part(lambda: None if name is None else workload_at(name).spec)
-    read = None if workload.faults else workload.value
-    return with_settings(options, without_settings(values), found, read, named=name is not None)
+    return with_settings(given.without_settings(), found, readable(name), named=name is not None)
 
 
 def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
-    """Add shared options after a command's own parameters; the command receives them as keywords and returns its exit code.
+    """Add shared options after a command's own parameters; the command receives them as `given`, and returns its exit code.
 
-    An option that is not given gets its value from the settings; a fault then names the place of the setting. A command's own
-    options (without a panel) never come from settings.
+    An option that is a parameter of the command too comes by itself. One that is not given gets its value from the settings; a
+    fault then names the place of the setting.
     """
-    options = tuple(options)
-    settable = tuple(option for option in options if option.panel != OWN)
+    shared = {option.name: option for option in options}
 
     def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name not in (*shared, GIVEN)]
+        named = [name for name in signature.parameters if name in shared]
+        parameters = [*own, *map(_parameter, shared.values())]
+
         @wraps(command)
-        def configured(**given: Any) -> int | None:
+        def configured(**stated: Any) -> int | None:
             from sizing.question.configuration import located
 
-            values = with_settings_of(given.get("workload"), settable, given)
-            if values.get("no_verify") is False:
+            values = {name: stated.pop(name) for name in shared}
+            given = with_settings_of(stated.get("workload"), GivenOptions(tuple(shared.values()), values))
+            if given.values.get("no_verify") is False:
                 say_work(SIMULATING)
-            with placed(lambda fault: located(fault, settable, values)):
-                return command(**values)
+            with placed(lambda fault: located(fault, given)):
+                return command(**{GIVEN: given}, **stated, **{name: given.values[name] for name in named})
 
-        signature = inspect.signature(command, eval_str=True)
-        shared = list(map(_parameter, options))
-        apart = {p.name for p in shared}
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD and p.name not in apart]
-        configured.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-        configured.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        configured.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        configured.__annotations__ = {p.name: p.annotation for p in parameters}
         return configured
 
     return decorate

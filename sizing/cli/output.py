@@ -7,14 +7,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from sizing.formats.view import Document, Figure
-from sizing.question.options import CONFIGURED
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from sizing.catalog.measured import MeasuredRow
+    from sizing.question.options import GivenOptions
 
 
 def files_with(line: str, folder: Path) -> tuple[str, ...]:
@@ -37,30 +37,39 @@ DETAILED = "table with all details"  # the format of --verbose and --explain
 
 # Replacements for characters outside a terminal's encoding. Other characters become question marks.
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
-MORE = ("explain", "verbose")  # options that add to what is printed
 
 
-def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
+class OutputOptions(NamedTuple):
+    """The options of what is printed; a command may lack some of them."""
+
+    format: str | None = None
+    json: bool = False
+    quiet: bool = False
+    explain: bool = False
+    verbose: bool = False
+
+
+def chosen_format(given: GivenOptions, known: Sequence[str] = FORMATS) -> str:
     """The output format of the options. JSON and CSV always have all details, so --verbose does not change them.
 
     Raises InputError for an unknown format, or for two formats.
     """
-    stated = values.get("format")
-    name = stated.strip().lower() if stated is not None else None
-    more = [f"--{each}" for each in MORE if values.get(each) and each not in values.get(CONFIGURED, ())]
-    if values.get("quiet") and (more or values.get("json") or name is not None):
-        asked = (*more, *(["--json"] if values.get("json") else []), f"--format {name}")[0]
-        raise InputError("prints the GPU count alone, so it contradicts " + asked, field="--quiet")
-    if values.get("json"):
+    stated = given.read(OutputOptions)
+    name = stated.format.strip().lower() if stated.format is not None else None
+    more = [f"--{option}" for option in ("explain", "verbose") if given.without_settings().any_of([option])]
+    if stated.quiet and (more or stated.json or name is not None):
+        other = (*more, *(["--json"] if stated.json else []), f"--format {name}")[0]
+        raise InputError(f"prints the GPU count alone, so it contradicts {other}", field="--quiet")
+    if stated.json:
         if name not in (None, "json"):
             raise InputError("contradicts --json", field=f"--format {name}")
         return "json"
     if name in (None, "table"):
-        return DETAILED if values.get("verbose") or values.get("explain") else "table"
+        return DETAILED if stated.verbose or stated.explain else "table"
     if name not in known:
         near = nearest(name, known)
-        raise InputError(f"{stated!r} is no format", field="--format", allowed=", ".join(known), nearest=near)
-    return str(name)
+        raise InputError(f"{stated.format!r} is no format", field="--format", allowed=", ".join(known), nearest=near)
+    return name
 
 
 def write(document: Document[Any], name: str) -> None:
@@ -77,22 +86,37 @@ def write(document: Document[Any], name: str) -> None:
         print_text(WRITERS[name](document))
 
 
-def write_file(path: Path, option: str, content: bytes | str) -> None:
-    """Write the file of an option, with text in UTF-8. Raises InputError with the option's name if that fails.
+def write_file(path: Path | None, option: str, made: Callable[[], bytes | str]) -> None:
+    """Write what is `made` to the file of an option, if there is one; text in UTF-8.
+
+    Raises InputError with the option's name if that fails.
 
     A byte in a file name that is not UTF-8 is written as `\\udcff`.
     """
+    if path is None:
+        return
     from sizing.catalog.files import write_bytes
 
+    content = made()
     as_bytes = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     write_bytes(path, as_bytes, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
 
 
-def write_picture(path: Path, figures: Iterable[Figure], *, abreast: bool = False) -> None:
-    """Draw figures to the file of --plot, in the format of its suffix. Raises InputError if that fails."""
+def write_picture(
+    path: Path | None, figures: Callable[[], Iterable[Figure]], nothing: str = "", *, abreast: bool = False
+) -> None:
+    """Draw figures to the file of --plot, if there is one, in the format of its suffix; without figures say `nothing`.
+
+    Raises InputError if that fails.
+    """
+    if path is None:
+        return
     from sizing.formats.pictures import draw
 
-    write_file(path, "--plot", draw(tuple(figures), path.suffix.lower().removeprefix("."), abreast=abreast))
+    if drawn := tuple(figures()):
+        write_file(path, "--plot", lambda: draw(drawn, path.suffix.lower().removeprefix("."), abreast=abreast))
+    else:
+        complain(nothing)
 
 
 class OutputError(Exception):

@@ -19,6 +19,7 @@ from sizing.question.options import (
     PLANNING_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    GivenOptions,
     broken,
     check_rules,
     is_given,
@@ -56,13 +57,24 @@ SEED = 0
 OnGpu = Callable[[str | None], "Question"]  # a workload's question on a GPU type
 
 
+class PlanOptions(NamedTuple):
+    """The options of the command itself that are no rules. A command that shares the rules may lack them."""
+
+    start: str | None
+    move: str | None = None
+    uncertain: bool = False
+    seed: int | None = None
+    plot: str | None = None
+    no_verify: bool = False
+
+
 @takes((*WORKLOAD_OPTIONS, *RULE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *QUIET_OPTIONS))
 def command(
+    given: GivenOptions,
     workload: Annotated[
         str | None,
         typer.Argument(help="Workload or fleet file, or the name of a ready one (llmsize workloads lists both)."),
     ] = None,
-    **values: Any,
 ) -> int:
     """Plan capacity: reserves, hours of the day, growth, a fleet.
 
@@ -71,46 +83,42 @@ def command(
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
     from sizing.cli.measured import is_rows
-    from sizing.cli.output import chosen_format, complain, print_text, write, write_picture
+    from sizing.cli.output import OutputOptions, chosen_format, complain, print_text, write, write_picture
     from sizing.specs.errors import Part
 
-    output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
-    if is_rows(values["start"]):
-        from sizing.cli.measured import RESERVED, Added, print_from
+    own, output, files = given.read(PlanOptions), Part(lambda: chosen_format(given)), Part(lambda: _files(given))
+    if own.start is not None and is_rows(own.start):
+        from sizing.cli.measured import RESERVED, Additions, print_from
         from sizing.specs.errors import check
 
-        rules = Part(lambda: rows_rules(values))
+        rules = Part(lambda: rows_rules(given))
         check(output, files, rules)
-        return print_from(values["start"], workload, {**values, "start": None}, Added(RESERVED, rules.value))
-    asked = ask(workload, values, output, files)
-    plot, seed = files.value
-    found = planned(asked, seed, simulated=not values["no_verify"])
-    if not values["quiet"]:
-        from sizing.report.plan.sections import document
+        return print_from(own.start, workload, given.with_(start=None), Additions(RESERVED, rules.value))
+    from sizing.report.plan.sections import document, figures
 
+    asked = plan_question(workload, given, output, files)
+    plot, seed = files.value
+    found = planned(asked, seed, simulated=not own.no_verify)
+    if not given.read(OutputOptions).quiet:
         write(document(found), output.value)
     elif found.gpus is not None and found.feasible:
         print_text(str(found.gpus))
     else:
         complain(f"infeasible: {'; '.join(found.problems)}")
-    if plot is not None and found.gpus is None:
-        complain(f"{plot}: not drawn, as there is no plan")
-    elif plot is not None:
-        from sizing.report.plan.sections import figures
-
-        write_picture(plot, figures(found))
+    nothing = f"{plot}: not drawn, as there is no plan"
+    write_picture(plot, lambda: () if found.gpus is None else figures(found), nothing)
     return 0 if found.feasible else 1
 
 
-def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
+def _files(given: GivenOptions) -> tuple[Path | None, int | None]:
     """The picture to draw and the seed of the draws, each None if not stated. Raises InputError for invalid ones."""
     from sizing.cli.reader import Reader
 
-    with Reader(values) as read:
-        plot, seed = read.picture(), read.seed(SEED)
-        if not values["uncertain"]:
-            read.faults.extend(broken(("no draws",), PLAN_OPTIONS, values))
-    return plot, seed if values["uncertain"] else None
+    own = given.read(PlanOptions)
+    with Reader() as read:
+        plot, seed = read.picture(own.plot), read.seed(own.seed, SEED)
+        read.faults.extend(() if own.uncertain else broken(("no draws",), given))
+    return plot, seed if own.uncertain else None
 
 
 class PlanQuestion(NamedTuple):
@@ -132,7 +140,7 @@ def planned(question: PlanQuestion, seed: int | None, *, simulated: bool) -> Pla
     return record(found, title=question.title, is_fleet=question.is_fleet)
 
 
-def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
+def plan_question(workload: str | None, given: GivenOptions, *besides: Part[Any]) -> PlanQuestion:
     """Read options and files. Raises InputError with all faults that it can find, including those of `besides`."""
     from sizing.catalog.shelf import only
     from sizing.planning.provision import FleetWorkload
@@ -141,51 +149,51 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     from sizing.specs.demand import Scaling
     from sizing.specs.errors import Part, check
 
-    fleet = Part(lambda: None if workload is None else fleet_at(workload))
-    own = Part(lambda: _own_rules(values))
+    stated, fleet = given.read(PlanOptions), Part(lambda: None if workload is None else fleet_at(workload))
+    own = Part(lambda: _own_rules(given))
     check(fleet)
     found = fleet.value
     rules = Part(lambda: _rules(own.value, found))
-    wrong = Part(lambda: None if found is None else check_rules(("a fleet",), WORKLOAD_OPTIONS, values))
-    twice = Part(lambda: _refuse_two_prices(values, rules.value))
+    wrong = Part(lambda: None if found is None else check_rules(("a fleet",), given))
+    twice = Part(lambda: _refuse_two_prices(given, rules.value))
     members = Part(lambda: raise_any(found.faults if found is not None else ()))  # those that could not be looked up
     check(*besides, members, own, rules, wrong, twice)
-    stated = rules.value
-    if values["headroom"] is None and stated.headroom is not None:  # the fleet's headroom, written as an option
-        values = {**values, "headroom": f"{stated.headroom * 100!r}%"}
+    if (
+        not given.any_of(["headroom"]) and rules.value.headroom is not None
+    ):  # the fleet's headroom, written as an option
+        given = given.with_(headroom=f"{rules.value.headroom * 100!r}%")
     if found is None:
-        question = _priced(workload, values, stated)
+        question = _priced(workload, given, rules.value)
         workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
-        others: dict[str, OnGpu] = {workloads[0].name: lambda gpu: _priced(workload, {**values, "gpu": gpu}, stated)}
+        others: dict[str, OnGpu] = {workloads[0].name: lambda gpu: _priced(workload, given.with_(gpu=gpu), rules.value)}
     else:
-        workloads = _members(found, values, stated)
-        others = {member.name: partial(_of_member, member, values, stated) for member in found.members}
-    _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
+        workloads = _members(found, given, rules.value)
+        others = {member.name: partial(_of_member, member, given, rules.value) for member in found.members}
+    _refuse_idle(workloads, own.value, rules.value, uncertain=stated.uncertain)
     return PlanQuestion(
         title=found.id if found is not None else workloads[0].question.origin.workload_name,
         is_fleet=found is not None,
         workloads=tuple(workloads),
-        rules=rules_of(stated, only(Scaling)),
-        moves=tuple(_moves(values["move"], others)),
+        rules=rules_of(rules.value, only(Scaling)),
+        moves=tuple(_moves(stated.move, others)),
     )
 
 
-def rows_rules(values: Mapping[str, Any]) -> ProvisionRules:
+def rows_rules(given: GivenOptions) -> ProvisionRules:
     """The rules of a plan from measured rows, whose growth begins today. Raises InputError with their faults."""
     from sizing.catalog.shelf import only
     from sizing.planning.rules import rules_of
     from sizing.specs.demand import Scaling
 
-    absent = {option.name: None for option in RULE_OPTIONS}
-    return rules_of(_rules(_own_rules({**absent, **values, "start": None, "cloud": None}), None), only(Scaling))
+    return rules_of(_rules(_own_rules(given.without(("start", "cloud"))), None), only(Scaling))
 
 
-def _own_rules(values: Mapping[str, Any]) -> PlanRules:
+def _own_rules(given: GivenOptions) -> PlanRules:
     from sizing.planning.rules import stated_rules
     from sizing.specs.fleet import PlanRules
 
     flags = {option.name: option.flags[0] for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
-    return stated_rules({name: values[name] for name in flags if is_given(values[name])}, flags)
+    return stated_rules({name: value for name in flags if is_given(value := given.values.get(name))}, flags)
 
 
 def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
@@ -213,8 +221,8 @@ def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
     return replace(fault, file=file, line=line, field=key)
 
 
-def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
-    stated = next((name for name in ("price", "provider") if values[name] is not None), None)
+def _refuse_two_prices(given: GivenOptions, rules: PlanRules) -> None:
+    stated = next((name for name in ("price", "provider") if given.any_of([name])), None)
     if rules.cloud is not None and stated is not None:
         message = f"is the price of the provider {rules.cloud!r} already"
         raise InputError(message, field=f"--{stated}", allowed=f"one of --{stated} and --cloud")
@@ -224,12 +232,12 @@ def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRule
     """Raise InputError for options that need a load profile or a demand, if there is none."""
     asked = [each.question.origin.workload for each in workloads]
     if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
-        check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
+        check_rules(("no hours",), GivenOptions(PLAN_OPTIONS, own.model_dump()))
     if any(workload.demand is None for workload in asked):
-        check_rules(("no demand",), PLAN_OPTIONS, {**rules.model_dump(), "uncertain": uncertain})
+        check_rules(("no demand",), GivenOptions(PLAN_OPTIONS, rules.model_dump()).with_(uncertain=uncertain))
 
 
-def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
+def _priced(workload: str | Found[Workload] | None, given: GivenOptions, rules: PlanRules) -> Question:
     """A workload's question, at a provider's prices if one is named. Only the GPU types that the provider offers remain.
 
     Raises InputError if the provider offers none of them.
@@ -239,12 +247,12 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     from sizing.question.options import options_of
     from sizing.specs.errors import Part
 
-    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
-    sure = values["confidence"] is not None or values["conservative"]
-    if sure and values["uncertain"]:
+    options = options_of(given)
+    asked = question_of(workload, options)
+    if given.any_of(["uncertain"]) and given.any_of(("confidence", "conservative")):
         what = "counts what is uncertain already, and --confidence would count it twice"
         raise InputError(what, field="--uncertain", remedy="state one of them")
-    asked = with_confidence(asked, values["confidence"], values["conservative"])
+    asked = with_confidence(asked, options)
     if rules.cloud is None:
         return asked
     provider, kind = provider_and_kind(rules.cloud)
@@ -263,27 +271,27 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     return asked.with_(gpu_types=offered)
 
 
-def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
+def _members(fleet: FoundFleet, given: GivenOptions, rules: PlanRules) -> list[FleetWorkload]:
     """The questions of a fleet's workloads. Raises InputError with all faults, at their lines."""
     from sizing.planning.provision import FleetWorkload
     from sizing.specs.errors import Part, check
 
     def read(member: FoundMember) -> FleetWorkload:
-        return FleetWorkload(member.name, _of_member(member, values, rules, member.member.gpu), member.member.pool)
+        return FleetWorkload(member.name, _of_member(member, given, rules, member.member.gpu), member.member.pool)
 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # One provider serves all workloads: that of an option or of the fleet's planning.
         if fault.field != "--cloud":
             return member.located(fault, fleet.document, index)
-        return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
+        return fault if given.any_of(["cloud"]) else _in_file(fault, "cloud", fleet.document)
 
     parts = [Part(partial(read, member), partial(place, index, member)) for index, member in enumerate(fleet.members)]
     check(*parts)
     return [part.value for part in parts]
 
 
-def _of_member(member: FoundMember, values: Mapping[str, Any], rules: PlanRules, gpu: str | None) -> Question:
-    return _priced(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
+def _of_member(member: FoundMember, given: GivenOptions, rules: PlanRules, gpu: str | None) -> Question:
+    return _priced(member.workload, given.with_(gpu=gpu, profile=member.member.profile), rules)
 
 
 def _moves(stated: str | None, others: Mapping[str, OnGpu]) -> Iterator[tuple[str, Question]]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sizing.catalog.files import exists, expanded, is_folder, out_of_reach, resolved
 from sizing.specs.errors import Fault, nearest, raise_any
@@ -24,11 +24,11 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 class Reader:
-    """Reads options by parameter name and collects a fault for each value out of range. A `with` block raises them at its end."""
+    """Reads values of options and collects a fault for each one out of range. A `with` block raises them at its end."""
 
-    def __init__(self, values: Mapping[str, Any], faults: Iterable[Fault] = ()) -> None:
-        """Read from `values`; `faults` are known already."""
-        self.values, self.faults = values, list(faults)
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        """Read; `faults` are known already."""
+        self.faults = list(faults)
 
     def __enter__(self) -> Reader:
         return self
@@ -51,33 +51,30 @@ class Reader:
             allowed = f"at most {MOST_SPREAD:g} times the mean, {MOST_SPREAD * mean:g}"
             self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
-    def number(self, name: str, *, least: float | None = None, most: float | None = None) -> float | None:
+    def number(
+        self, value: float | None, option: str, *, least: float | None = None, most: float | None = None
+    ) -> float | None:
         """A finite number within a range (above 0 without `least`); None if absent or invalid."""
-        value = self.values[name]
         if value is None:
             return None
         low = value > 0 if least is None else value >= least
         if math.isfinite(value) and low and (most is None or value <= most):
             return float(value)
         allowed = "above 0" if least is None else f"at least {least:g}"
-        self.fault(
-            f"{value:,.10g} is out of range",
-            _flag(name),
-            allowed if most is None else f"{allowed}, at most {most:,.10g}",
-        )
+        allowed = allowed if most is None else f"{allowed}, at most {most:,.10g}"
+        self.fault(f"{value:,.10g} is out of range", option, allowed)
         return None
 
-    def whole(self, name: str, *, least: int = 1, most: int = MOST) -> int | None:
+    def whole(self, value: int | None, option: str, *, least: int = 1, most: int = MOST) -> int | None:
         """A whole number within a range; None if absent or invalid."""
-        value = self.values[name]
         if value is None or least <= value <= most:
-            return None if value is None else int(value)
-        self.fault(f"{value:,} is out of range", _flag(name), f"{least:,} to {most:,}")
+            return value
+        self.fault(f"{value:,} is out of range", option, f"{least:,} to {most:,}")
         return None
 
-    def seed(self, default: int) -> int:
+    def seed(self, value: int | None, default: int) -> int:
         """The seed."""
-        found = self.whole("seed", least=0, most=SEEDS - 1)
+        found = self.whole(value, "--seed", least=0, most=SEEDS - 1)
         return default if found is None else found
 
     def chosen(self, text: str, words: Sequence[Word], option: str, noun: str) -> Word | None:
@@ -88,25 +85,22 @@ class Reader:
         self.fault(f"{text!r} is no {noun}", option, ", ".join(words), nearest=nearest(text, words))
         return None
 
-    def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:
+    def policies(self, text: str | None, known: Sequence[str], default: str) -> tuple[str, ...]:
         """The batching policies of a comma-separated list, each once."""
-        text = self.values["policy"]
         names = [part.strip() for part in (default if text is None else text).split(",")]
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
-    def parsed(self, name: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
+    def parsed(self, text: str | None, option: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
         """The result of `parse`; None if the text is absent or `parse` raises ValueError. The fault then states `allowed`."""
-        text = self.values[name]
         try:
             return None if text is None else parse(text)
         except ValueError as error:
-            self.fault(str(error), _flag(name), allowed)
+            self.fault(str(error), option, allowed)
             return None
 
-    def target(self, name: str, suffixes: Sequence[str] = ()) -> Path | None:
+    def target(self, text: str | None, option: str, suffixes: Sequence[str] = ()) -> Path | None:
         """The path of a file to write, in an existing folder and with one of the suffixes; None if invalid."""
-        text, option = self.values[name], _flag(name)
         if text is None:
             return None
         path = expanded(text)
@@ -124,21 +118,21 @@ class Reader:
             return path
         return None
 
-    def picture(self, *, long: bool = False) -> Path | None:
-        """The path of the picture to draw; None without --plot.
+    def picture(self, plot: str | None, *, long: bool = False) -> Path | None:
+        """The path of the picture to draw; None without one.
 
         If the work takes `long`, a missing matplotlib is a fault at once. Other commands print their numbers first.
         """
         from sizing.formats.pictures import NO_MATPLOTLIB
 
-        path = self.target("plot", PICTURES)
+        path = self.target(plot, "--plot", PICTURES)
         if path is not None and long and importlib.util.find_spec("matplotlib") is None:
             self.faults.append(NO_MATPLOTLIB)
         return path
 
-    def distinct(self, written: Mapping[str, Path | None], read: Mapping[str, Path | None] | None = None) -> None:
+    def distinct(self, written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
         """Record a fault for each file to write, by option, that is also another output or an input file."""
-        seen = {name: path for name, path in (read or {}).items() if path is not None}
+        seen = {name: expanded(text) for name, text in read.items() if text}
         for option, path in written.items():
             same = (
                 None if path is None else next((name for name, other in seen.items() if same_file(path, other)), None)
@@ -148,24 +142,46 @@ class Reader:
             seen |= {} if path is None else {option: path}
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def above_0(value: float | None, option: str) -> float | None:
+    """A number above 0, or None. Raises InputError for another."""
+    with Reader() as read:
+        return read.number(value, option)
+
+
+def picture_of(plot: str | None) -> Path | None:
+    """The picture to draw, alone among the files of a command. Raises InputError if it can't be written."""
+    with Reader() as read:
+        return read.picture(plot)
+
+
+class OutputFiles(NamedTuple):
+    """The files to write besides the result, None for one that is not requested."""
+
+    plot: Path | None
+    rows: Path | None
+
+
+def output_files(plot: str | None, rows: str | None, option: str, inputs: Mapping[str, str | None]) -> OutputFiles:
+    """The files of --plot and of the `option` for rows. Raises InputError if one can't be written or is another or an input."""
+    with Reader() as read:
+        found = OutputFiles(read.picture(plot, long=True), read.target(rows, option))
+        read.distinct({"--plot": found.plot, option: found.rows}, inputs)
+    return found
 
 
 def written_apart(
     out: str | None, files: Sequence[str], suffixes: Sequence[str] = (), option: str = "--out"
 ) -> Path | None:
     """The file of an option, or None. Raises InputError if it can't be written or is one of the input `files`."""
-    name = option.removeprefix("--")
-    with Reader({name: out}) as read:
-        found = read.target(name, suffixes)
+    with Reader() as read:
+        found = read.target(out, option, suffixes)
         read.distinct({option: found}, arguments(files))
     return found
 
 
-def arguments(files: Sequence[str]) -> dict[str, Path | None]:
+def arguments(files: Sequence[str]) -> dict[str, str]:
     """The input files, by their names in faults."""
-    return {f"the argument {file!r}": expanded(file) for file in files}
+    return {f"the argument {file!r}": file for file in files}
 
 
 def same_file(one: Path, other: Path) -> bool:

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from sizing.cli.cost import check_gpu, ways_of
-from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.options import DISAGGREGATE, LISTED, QUESTION_OPTIONS, is_given, named, unpooled, without
+from sizing.question.options import (
+    DISAGGREGATE,
+    LISTED,
+    QUESTION_OPTIONS,
+    GivenOptions,
+    is_given,
+    named,
+    option_table,
+    unpooled,
+    without,
+)
 from sizing.specs.errors import Part, check
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from sizing.cli.plan import PlanQuestion
-    from sizing.planning.cost import Ways
 
 STDOUT = "-"
-RULE_OPTIONS = named(PLAN_OPTIONS, *RESERVED)  # any of these adds a plan
-PAID_OPTIONS = without(COST_OPTIONS, "plot")  # any of these adds the cost
-OPTIONS = (*QUESTION_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
+PAID_OPTIONS = without(COST_OPTIONS, "plot")
+PAYING = tuple(option.name for option in PAID_OPTIONS)  # any of these adds the cost, as any of RESERVED adds a plan
+OPTIONS = (*QUESTION_OPTIONS, *named(PLAN_OPTIONS, *RESERVED), *PAID_OPTIONS, *VERIFY_OPTIONS)
 
 
-@takes(OPTIONS)
+@takes((*option_table("report"), *OPTIONS))
 def command(
+    given: GivenOptions,
+    output: str | None,
+    start: str | None,
+    disaggregate: str | None,
+    no_verify: bool,
     workload: WorkloadName = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="HTML file to write; - for standard output.")
-    ] = None,
-    **values: Any,
 ) -> int:
     """Write the decision and what it rests on as one HTML page.
 
@@ -49,27 +55,30 @@ def command(
     from sizing.cli.measured import is_rows
     from sizing.cli.output import Bar
     from sizing.cli.workers import cores, ordered
-    from sizing.question.ask import question_of
+    from sizing.question.ask import question_of, with_confidence
     from sizing.question.options import options_of
     from sizing.report.page.chapters import html
     from sizing.report.page.record import record
 
-    target, simulated = Part(lambda: _target(output)), not values["no_verify"]
-    ways = Part(lambda: _ways(values))
-    planning = Part(lambda: None if is_rows(values["start"]) else _planning(workload, values))
-    if is_rows(values["start"]):
-        from sizing.cli.measured import PAID, Added, answer_from
+    target, simulated = Part(lambda: _target(output)), not no_verify
+    ways = Part(lambda: ways_of(given) if given.any_of(PAYING) else None)
+    if start is not None and is_rows(start):
+        from sizing.cli.measured import PAID, Additions, answer_from
         from sizing.cli.plan import rows_rules
         from sizing.report.measured import html as measured_html
 
-        rules = Part(lambda: rows_rules(values) if _plans({**values, "start": None}) else None)
+        given = given.with_(start=None)
+        rules = Part(lambda: rows_rules(given) if given.any_of(RESERVED) else None)
         check(target, ways, rules)
-        added = Added((*RESERVED, *PAID), rules.value, ways.value, whole=True)
-        answer = answer_from(values["start"], workload, {**values, "start": None}, added)
+        added = Additions((*RESERVED, *PAID), rules.value, ways.value, whole=True)
+        answer = answer_from(start, workload, given, added)
         _give(measured_html(answer), target.value, output)
         return 0 if answer.feasible else 1
-    asked = question_of(workload, options_of(QUESTION_OPTIONS, values), target, ways, planning, pooled=True)
-    question = to_size(asked, values)
+    pooled = disaggregate is not None
+    planning = Part(lambda: _planning(workload, given, pooled=pooled) if given.any_of(RESERVED) else None)
+    options = options_of(given)
+    asked = question_of(workload, options, target, ways, planning, pooled=True)
+    question = with_confidence(asked, options)
     cost = plan = None
     if ways.value is not None:
         from sizing.planning.cost import cost as cost_of
@@ -82,18 +91,9 @@ def command(
 
         plan = planned(planning.value, None, simulated=simulated)
     found = brief(question, simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
-    document = record(found, _command(workload, output or STDOUT, values), date.today(), plan=plan, cost=cost)
+    document = record(found, _command(workload, output or STDOUT, given), date.today(), plan=plan, cost=cost)
     _give(html(document), target.value, output)
     return 0 if document.decision.feasible else 1
-
-
-def _ways(values: Mapping[str, Any]) -> Ways | None:
-    """The ways to pay; None if none is asked for."""
-    return ways_of(values) if any(is_given(values[option.name]) for option in PAID_OPTIONS) else None
-
-
-def _plans(values: Mapping[str, Any]) -> bool:
-    return any(is_given(values[option.name]) for option in RULE_OPTIONS)
 
 
 def _give(page: str, target: Path | None, output: str | None) -> None:
@@ -103,21 +103,18 @@ def _give(page: str, target: Path | None, output: str | None) -> None:
     if target is None:
         print_text(page.removesuffix("\n"))
     else:
-        write_file(target, "--output", page)
+        write_file(target, "--output", lambda: page)
         complain(f"wrote {output}, {target.stat().st_size:,} bytes")
 
 
-def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion | None:
-    """The question of a plan; None if no rule of a plan is given."""
-    if not _plans(values):
-        return None
-    from sizing.cli.plan import ask
+def _planning(workload: str | None, given: GivenOptions, *, pooled: bool) -> PlanQuestion:
+    """The question of a plan. Raises InputError for separate pools, which a plan does not take."""
+    from sizing.cli.plan import plan_question
     from sizing.specs.errors import InputError
 
-    if values["disaggregate"] is not None:
+    if pooled:
         raise InputError(unpooled("a plan", DISAGGREGATE))
-    absent = {option.name: False if option.type is bool else None for option in PLAN_OPTIONS}
-    return ask(workload, {**absent, **values, "cloud": None})  # here a cloud is a way to pay
+    return plan_question(workload, given.with_(cloud=None))  # here a cloud is a way to pay
 
 
 def _target(output: str | None) -> Path | None:
@@ -134,11 +131,11 @@ def _target(output: str | None) -> Path | None:
     return written_apart(output, (), (".html", ".htm") if Path(output).suffix else (), option="--output")
 
 
-def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
+def _command(workload: str | None, output: str, given: GivenOptions) -> str:
     """The user's command line, quoted for a shell."""
     words = ["llmsize", "report", *([workload] if workload is not None else [])]
     for option in OPTIONS:
-        value = values[option.name]
+        value = given.values[option.name]
         if value is True:
             words.append(option.flags[0])
         elif option.type == LISTED:

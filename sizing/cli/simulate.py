@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from sizing.cli.options import FORMAT_OPTIONS, SIMULATION_OPTIONS, WorkloadName, takes
+from sizing.cli.options import FORMAT_OPTIONS, SIMULATION_OPTIONS, SimulateOptions, WorkloadName, takes
 from sizing.question.options import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -15,6 +14,7 @@ from sizing.question.options import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    GivenOptions,
     broken,
     check_rules,
     group,
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
     from sizing.answers.simulate import Arriving, Driving, Scenario
     from sizing.catalog.models import FoundModel
-    from sizing.cli.reader import Reader
+    from sizing.cli.reader import OutputFiles, Reader
     from sizing.model.architecture import Layout
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
     from sizing.specs.errors import Part
     from sizing.specs.workload import Workload
 
-ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
+AT_ONCE = "at-once"
+ARRIVALS = ("even", "poisson", "gamma:SHAPE", AT_ONCE)
 SHAPES: tuple[Literal["lognormal", "normal"], ...] = ("lognormal", "normal")
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: almost all at once, and almost evenly spaced
 NOUNS = {"isl": "prompt", "osl": "output"}
@@ -60,51 +61,39 @@ OPTIONS = (
 )
 
 
-class SimulationFiles(NamedTuple):
-    """The files to write besides the result, None for a file that is not requested."""
-
-    plot: Path | None
-    rows: Path | None
-
-
 @takes((*OPTIONS, *FORMAT_OPTIONS))
-def command(workload: WorkloadName = None, **values: Any) -> int:
+def command(given: GivenOptions, workload: WorkloadName = None) -> int:
     """Simulate the engine under a load, request by request.
 
     It measures throughput, percentiles of latency, queue and cache. Several policies are compared side by side.
 
     Exit codes: 0 done; 1 the queue grows, requests are refused, a limit is missed or a request does not fit; 2 bad input.
     """
-    from sizing.catalog.files import expanded
-    from sizing.cli.estimate import file_of, trace_of
     from sizing.cli.output import chosen_format
-    from sizing.cli.reader import Reader
+    from sizing.cli.reader import output_files
     from sizing.question.options import options_of
     from sizing.specs.errors import Part
 
-    def targets() -> SimulationFiles:
-        inputs = {f"--{name}": values[name] for name in ("trace", "model", "gpu")} | {"the workload": workload}
-        sources = {name: expanded(text) for name, text in inputs.items() if text}
-        with Reader(values) as read:
-            found = SimulationFiles(read.picture(long=True), read.target("requests_out"))
-            read.distinct({"--plot": found.plot, "--requests-out": found.rows}, sources)
-        return found
+    own = given.read(SimulateOptions)
+    if own.trace is None and own.arrivals is None and not own.ticks:
+        from sizing.question.demand import trace_to_replay
+        from sizing.question.names import readable
 
-    if values["trace"] is None and values["arrivals"] is None and not values["ticks"]:
-        trace = Part(lambda: trace_of(file_of(workload), options_of(OPTIONS, values)))
-        values = {**values, "trace": None if trace.faults else trace.value}
-    output, files = Part(lambda: chosen_format(values)), Part(targets)
-    return 0 if (_ticks if values["ticks"] else _real_time)(workload, values, output, files) else 1
+        trace = Part(lambda: trace_to_replay(readable(workload), options_of(given).fields))
+        given = given.with_(trace=None if trace.faults else trace.value)
+        own = given.read(SimulateOptions)
+    inputs = {"--trace": own.trace, "--model": own.model, "--gpu": own.gpu, "the workload": workload}
+    output = Part(lambda: chosen_format(given))
+    files = Part(lambda: output_files(own.plot, own.requests_out, "--requests-out", inputs))
+    return 0 if (_ticks if own.ticks else _real_time)(workload, given, output, files) else 1
 
 
-def _real_time(
-    workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]
-) -> bool:
+def _real_time(workload: str | None, given: GivenOptions, output: Part[str], files: Part[OutputFiles]) -> bool:
     from sizing.answers.simulate import simulate
-    from sizing.cli.output import Bar, complain, write, write_picture
+    from sizing.cli.output import Bar, complain, write, write_file, write_picture
     from sizing.report.simulate import document, figures, record
 
-    sized, note = as_estimated(workload, values)
+    sized, note = as_estimated(workload, given)
     scenario = scenario_of(workload, sized, output, files)
     if note:
         complain(note)
@@ -112,62 +101,59 @@ def _real_time(
     found = record(scenario, runs)
     write(document(found), output.value)
     if runs.served:
-        _save_requests(files.value.rows, {name: run.requests for name, run in runs.served.items()}, "s")
-        if files.value.plot is not None:
-            write_picture(files.value.plot, figures(runs.served))
+        requests = {name: run.requests for name, run in runs.served.items()}
+        write_file(files.value.rows, "--requests-out", lambda: _requests_csv(requests, "s"))
+        write_picture(files.value.plot, lambda: figures(runs.served))
     return found.passed
 
 
-def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]) -> bool:
+def _ticks(workload: str | None, given: GivenOptions, output: Part[str], files: Part[OutputFiles]) -> bool:
     from sizing.cli import ticks
-    from sizing.cli.output import write, write_picture
+    from sizing.cli.output import write, write_file, write_picture
     from sizing.report.ticks import document, figures, record
     from sizing.specs.errors import Part, check
 
-    question = Part(lambda: ticks.asked(OPTIONS, workload, values))
+    question = Part(lambda: ticks.asked(workload, given, given.read(SimulateOptions)))
     check(output, files, question)
     asked = question.value
     results = ticks.run(asked)
     write(document(record(asked, results)), output.value)
-    _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
-    if files.value.plot is not None:
-        write_picture(files.value.plot, figures(results))
+    requests = {name: result.requests for name, result in results.items()}
+    write_file(files.value.rows, "--requests-out", lambda: _requests_csv(requests, "tick"))
+    write_picture(files.value.plot, lambda: figures(results))
     return True
 
 
-def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> None:
-    from sizing.cli.output import write_file
+def _requests_csv(runs: Mapping[str, Any], unit: str) -> str:
     from sizing.report.parts.traffic import requests_csv
 
-    if path is not None:
-        write_file(path, "--requests-out", requests_csv(runs, unit))
+    return requests_csv(runs, unit)
 
 
-def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def as_estimated(workload: str | None, given: GivenOptions) -> tuple[GivenOptions, str]:
     """The options with the layout and replicas of `llmsize estimate` for the demand, and a note that says so.
 
     Of a stated layout, estimate gives the replicas; where replicas are stated, or estimate has no answer, the options stay as
     they are. Faults of the question are reported later, with those of the other options.
     """
     stated = ("replicas", "concurrency", "trace", "disaggregate")
-    at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
-    if at_once or any(values[name] is not None for name in stated):
-        return values, ""
+    if _is_at_once(given.read(SimulateOptions).arrivals) or given.any_of(stated):
+        return given, ""
     from sizing.answers.simulate import estimated_size
     from sizing.question.ask import question_of
     from sizing.question.options import options_of
     from sizing.specs.errors import Part
 
-    found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
+    found = Part(lambda: question_of(workload, options_of(given)))
     size = None if found.faults else estimated_size(found.value)
     if size is None:
-        return values, ""
+        return given, ""
     missing = "number of replicas" if size.has_layout else "layout"
     note = f"no {missing} is stated: {size.replicas:,} x {size.layout}, as llmsize estimate sizes it"
-    return {**values, **size.unstated, "replicas": size.replicas}, note
+    return given.with_(**size.unstated, replicas=size.replicas), note
 
 
-def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
+def scenario_of(workload: str | None, given: GivenOptions, *parts: Part[Any]) -> Scenario:
     """The scenario of the options.
 
     Raises InputError with all faults that it can find, including those of `parts`.
@@ -178,91 +164,83 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     from sizing.question.options import options_of
     from sizing.specs.errors import Part, check
 
-    driving = Part(lambda: _driving(values))
-    read_rows = Part(lambda: _rows(values, driving))
-    traced = values["trace"] is not None
+    own, driving = given.read(SimulateOptions), Part(lambda: _driving(given))
+    read_rows = Part(lambda: _rows(own.trace, driving))
+    traced = own.trace is not None
     wrong = group("OF_LOADS OF_LENGTHS") if traced else ()  # invalid here and already reported, as is a limit in ticks
-    unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
+    unitless = ("itl",) if _in_ticks(own.itl) else ()
     of_demand = (option.name for option in SHARED if (option.field or "").startswith("demand."))
-    said = [name for name in of_demand if values[name] is not None]
-    closed = said == ["concurrency"] and not traced
-    loads = {**values, **dict.fromkeys((*wrong, *unitless)), "closed_loop": closed}
-    stated = options_of((*OPTIONS, *CLOSED_LOOP), loads)
+    said = [name for name in of_demand if given.any_of([name])]
+    loads = given.without((*wrong, *unitless)).with_(closed_loop=said == ["concurrency"] and not traced)
+    stated = options_of(loads._replace(fields=(*OPTIONS, *CLOSED_LOOP)))
     names = look_up(workload, stated, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
     add_place = names.layers.by_field
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
-    against = Part(lambda: _check_pools(values, driving.value) if pools.value is not None else None)
+    against = Part(lambda: _check_pools(given, driving.value) if pools.value is not None else None)
     serving = Part(lambda: names.workload.value.serving)
     of_pool = Part(lambda: serving.value if pools.value is None else pools.value.decode.serving(serving.value))
     layout = Part(lambda: layout_of(of_pool.value), add_place)
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
     question = Part(lambda: _question(names, layout.value, driving.value, rows.value), add_place)
-    idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
+    idle = Part(lambda: _check_idle(given, names, driving.value, pools.value))
     of_model = Part(lambda: tuple(_of_model(question.value, layout.value, pools.value, traced=traced)))
-    unused = Part(lambda: check_rules(of_model.value, OPTIONS, values))
+    unused = Part(lambda: check_rules(of_model.value, given))
     check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle, unused)
     asked = with_origin(question.value, names, pools.value)
-    trace = None if rows.value is None else Trace(values["trace"], rows.value)
+    trace = None if own.trace is None or rows.value is None else Trace(own.trace, rows.value)
     return scenario(asked, driving.value, trace=trace, placed=add_place)
 
 
-def _driving(values: Mapping[str, Any]) -> Driving:
+def _driving(given: GivenOptions) -> Driving:
     """Read the options. Raises InputError for each option that is wrong, contradicts another or is in ticks."""
-    from sizing.answers.simulate import OWN, WINDOW_S, Driving
+    from sizing.answers.simulate import OWN, WINDOW_S, Arriving, Driving
     from sizing.cli.reader import MOST, Reader
     from sizing.engine.rules import POLICIES
     from sizing.engine.run import ROUTINGS
     from sizing.specs.optimisations import MOST_REPLICAS
     from sizing.specs.units import parse_duration_s
 
-    read = Reader(values, _form_faults(values))
-    window = read.parsed("batch_window", parse_duration_s)
-    shape = read.chosen(values["length_shape"] or SHAPES[0], SHAPES, "--length-shape", "shape of lengths")
-    routing = read.chosen(values["routing"] or ROUTINGS[0], ROUTINGS, "--routing", "routing")
-    found = Driving(
-        policies=read.policies((OWN, *POLICIES), OWN),
-        stated_replicas=read.whole("replicas", most=MOST_REPLICAS),
-        slots=read.whole("slots"),
-        batch_size=read.whole("batch_size"),
-        batch_window_s=WINDOW_S if window is None else window,
-        arriving=_arriving(read),
-        requests=read.whole("requests"),
-        isl_std=read.number("isl_std", most=MOST),
-        osl_std=read.number("osl_std", most=MOST),
-        length_shape=shape or SHAPES[0],
-        length_ratio=read.number("length_ratio", most=1.0),
-        routing=routing or ROUTINGS[0],
-        seed=read.seed(Driving().seed),
-        limit_s=read.parsed("limit", _seconds),
-    )
-    read.check()
-    return found
+    own = given.read(SimulateOptions)
+    with Reader(_form_faults(given, own)) as read:
+        window = read.parsed(own.batch_window, "--batch-window", parse_duration_s)
+        shape = read.chosen(own.length_shape or SHAPES[0], SHAPES, "--length-shape", "shape of lengths")
+        routing = read.chosen(own.routing or ROUTINGS[0], ROUTINGS, "--routing", "routing")
+        return Driving(
+            policies=read.policies(own.policy, (OWN, *POLICIES), OWN),
+            stated_replicas=read.whole(own.replicas, "--replicas", most=MOST_REPLICAS),
+            slots=read.whole(own.slots, "--slots"),
+            batch_size=read.whole(own.batch_size, "--batch-size"),
+            batch_window_s=WINDOW_S if window is None else window,
+            arriving=Arriving("poisson") if own.arrivals is None else _arriving(own.arrivals.strip().lower(), read),
+            requests=read.whole(own.requests, "--requests"),
+            isl_std=read.number(own.isl_std, "--isl-std", most=MOST),
+            osl_std=read.number(own.osl_std, "--osl-std", most=MOST),
+            length_shape=shape or SHAPES[0],
+            length_ratio=read.number(own.length_ratio, "--length-ratio", most=1.0),
+            routing=routing or ROUTINGS[0],
+            seed=read.seed(own.seed, Driving().seed),
+            limit_s=read.parsed(own.limit, "--limit", _seconds),
+        )
 
 
-def _form_faults(values: Mapping[str, Any]) -> list[Fault]:
+def _form_faults(given: GivenOptions, own: SimulateOptions) -> list[Fault]:
     """The faults of options for ticks, of contradictory options, and of values in ticks."""
-    at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
-    spread = any(values[name] is not None for name in ("isl_std", "osl_std", "length_shape"))
     holding = {
-        "lengths are spread": spread,
-        "all at once": at_once,
-        "requests in flight": values["concurrency"] is not None,
+        "lengths are spread": given.any_of(("isl_std", "osl_std", "length_shape")),
+        "all at once": _is_at_once(own.arrivals),
+        "requests in flight": own.concurrency is not None,
     }
-    faults = broken(("real time",), OPTIONS, values)
-    faults += broken(("a trace",) if values["trace"] is not None else (), OPTIONS, values)
-    if values["itl"] is not None and _is_number(values["itl"]):
-        message = f"{values['itl']!r} is a latency limit without its unit"
+    faults = broken(("real time",), given)
+    faults += broken(("a trace",) if own.trace is not None else (), given)
+    if _in_ticks(own.itl):
+        message = f"{own.itl!r} is a latency limit without its unit"
         faults.append(Fault(message, field="--itl", allowed="30ms, p99:50ms; ticks of a decode step with --ticks"))
-    return faults + broken((name for name, holds in holding.items() if holds), OPTIONS, values)
+    return faults + broken((name for name, holds in holding.items() if holds), given)
 
 
-def _arriving(read: Reader) -> Arriving:
+def _arriving(text: str, read: Reader) -> Arriving:
     from sizing.answers.simulate import Arriving
 
-    text = read.values["arrivals"]
-    if text is None:
-        return Arriving("poisson")
-    text = text.strip().lower()
     kind, _, shape = text.partition(":")
     if kind == "gamma" and _is_number(shape):
         if LEAST_BURSTINESS <= float(shape) <= MOST_BURSTINESS:
@@ -272,13 +250,18 @@ def _arriving(read: Reader) -> Arriving:
         return Arriving("gamma")
     if text in ("even", "poisson"):
         return Arriving(cast(Literal["even", "poisson"], text))
-    if not _is_at_once(text):
+    if text != AT_ONCE:
         read.chosen(text, ARRIVALS, "--arrivals", "kind of arrivals")
     return Arriving(None)
 
 
-def _is_at_once(text: str) -> bool:
-    return text.strip().lower() == "at-once"
+def _is_at_once(arrivals: str | None) -> bool:
+    return arrivals is not None and arrivals.strip().lower() == AT_ONCE
+
+
+def _in_ticks(itl: str | None) -> bool:
+    """Whether --itl has no unit, as it has none in ticks."""
+    return itl is not None and _is_number(itl)
 
 
 def _is_number(text: str) -> bool:
@@ -296,16 +279,16 @@ def _seconds(text: str) -> float:
     return parse_duration_s(f"{text}s" if _is_number(text) else text)
 
 
-def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
+def _rows(trace: str | None, driving: Part[Driving]) -> NDArray[Any] | None:
     """The rows of a trace; all rows if the number to send is unknown."""
     from sizing.catalog.files import expanded
     from sizing.catalog.traces import load_trace
 
-    if values["trace"] is None:
+    if trace is None:
         return None
-    if not values["trace"].strip():
+    if not trace.strip():
         raise InputError("names no file", field="--trace", allowed="a CSV or JSON-lines file")
-    return load_trace(expanded(values["trace"]), most=None if driving.faults else driving.value.requests)
+    return load_trace(expanded(trace), most=None if driving.faults else driving.value.requests)
 
 
 def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
@@ -334,34 +317,32 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
     return resolved(names, asked, gpu_budget=gpus, caches=caches, traced=traced)
 
 
-def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
+def _check_pools(given: GivenOptions, driving: Driving) -> None:
     """Raise InputError for options that contradict the simulation of two pools."""
     from sizing.answers.simulate import OWN
 
     own = () if driving.policies == (OWN,) else ("policies of pools",)
-    check_rules(("replicas of pools", *own, "slots of pools"), OPTIONS, values)
+    check_rules(("replicas of pools", *own, "slots of pools"), given)
 
 
-def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools: SeparatePools | None) -> None:
+def _check_idle(given: GivenOptions, names: Names, driving: Driving, pools: SeparatePools | None) -> None:
     """Raise InputError with a fault for each option without effect, and for lengths that are spread too far."""
     from sizing.cli.reader import Reader
 
-    read = Reader(values)
-    asked, found, traced = names.workload.value, names.found.value, values["trace"] is not None
-    faults = read.faults
-    faults += broken(_idle_situations(asked, driving, pools, traced=traced), OPTIONS, values)
-    stds = {name: getattr(driving, f"{name}_std") or getattr(asked.tokens, f"{name}_std") for name in NOUNS}
-    if not traced:
+    asked, found, traced = names.workload.value, names.found.value, given.any_of(["trace"])
+    with Reader(broken(_idle_situations(asked, driving, pools, traced=traced), given)) as read:
+        stds = {name: getattr(driving, f"{name}_std") or getattr(asked.tokens, f"{name}_std") for name in NOUNS}
+        if traced:
+            return
         if driving.length_ratio is None and not any(stds.values()):
-            faults += broken(("equal lengths",), OPTIONS, values)
+            read.faults += broken(("equal lengths",), given)
         for name, std in stds.items():
             read.spread(f"--{name}-std", getattr(driving, f"{name}_std"), getattr(asked.tokens, name))
             cut = std is not None and driving.length_ratio is None
             # Values in a file may have no effect, but --isl may make them invalid.
             replaced = found is not None and getattr(found.spec.tokens, f"{name}_max") is not None
             if not cut and not replaced:
-                faults += broken((f"equal {name}",), OPTIONS, values)
-    read.check()
+                read.faults += broken((f"equal {name}",), given)
 
 
 def _of_model(question: Question, layout: Layout, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.options import DISAGGREGATION_OPTIONS, option_table, with_help
+from sizing.question.options import DISAGGREGATION_OPTIONS, GivenOptions, option_table, with_help
 
 OWN_OPTIONS = option_table("step")
 OPTIONS = (*STEP_OPTIONS, *with_help(DISAGGREGATION_OPTIONS, "one layout"))
 
 
 @takes((*OWN_OPTIONS, *OPTIONS, *FORMAT_OPTIONS))
-def command(**values: Any) -> None:
+def command(
+    given: GivenOptions, decode: int | None, context: int | None, prefill: int | None, prior: int | None
+) -> None:
     """Time one step of the engine, operation by operation.
 
     A step has decoding sequences, prompt tokens, or both.
@@ -30,30 +30,34 @@ def command(**values: Any) -> None:
     from sizing.specs.errors import InputError, Part, check
 
     def batch_of() -> report.StepLoad:
-        with Reader(values) as read:
-            decode, prefill = (read.whole(name, least=0) or 0 for name in ("decode", "prefill"))
-            context, prior = (read.whole(name, least=0, most=MOST_CONTEXT) or 0 for name in ("context", "prior"))
-        if decode == 0 and prefill == 0:
+        with Reader() as read:
+            load = report.StepLoad(
+                read.whole(decode, "--decode", least=0) or 0,
+                read.whole(context, "--context", least=0, most=MOST_CONTEXT) or 0,
+                read.whole(prefill, "--prefill", least=0) or 0,
+                read.whole(prior, "--prior", least=0, most=MOST_CONTEXT) or 0,
+            )
+        if load.decode == 0 and load.prefill == 0:
             remedy = "use --decode N (sequences), --prefill N (tokens), or both"
             raise InputError("the step is empty", field="--decode, --prefill", remedy=remedy)
-        if decode and context == 0:
+        if load.decode and load.context == 0:
             raise InputError("decoding sequences need a context", field="--context", allowed="tokens above zero")
-        if context and decode == 0:
+        if load.context and load.decode == 0:
             raise InputError("is that of decoding sequences", field="--context", remedy="use it with --decode")
-        if prior and prefill == 0:
+        if load.prior and load.prefill == 0:
             raise InputError("is that of a prompt", field="--prior", remedy="use it with --prefill")
-        return report.StepLoad(decode, context, prefill, prior)
+        return load
 
-    output, batch = Part(lambda: chosen_format(values)), Part(batch_of)
-    new = Part(lambda: check_rules(("a step",), OPTIONS, values))
-    options = options_of(OPTIONS, values)
+    output, batch = Part(lambda: chosen_format(given)), Part(batch_of)
+    new = Part(lambda: check_rules(("a step",), given))
+    options = options_of(given)
     question = layout_question(options, output, batch, new)
     work = batch.value
     if work.decode and question.service.model.pooled:
         raise InputError(f"{question.service.task} decodes nothing", field="--decode", remedy="use --prefill alone")
     if question.space.pools is None:
         deployed = deployment(question)
-        check_rules(of_layout(deployed.replica.layout), OPTIONS, values)
+        check_rules(of_layout(deployed.replica.layout), given)
         write(report.document(report.record(deployed, work)), output.value)
         return
     from sizing.answers.pools import pair_of_layouts

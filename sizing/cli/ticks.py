@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from sizing.cli.options import SimulateOptions
 from sizing.cli.reader import Reader
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
-from sizing.question.options import Field, broken, is_given
+from sizing.question.options import GivenOptions, broken
 from sizing.report.ticks import TickInputs
 
 # Defaults of the simulator in the sizing course.
@@ -28,50 +28,52 @@ TAIL_STDS = 3.0  # a batch's longest output is about this many standard deviatio
 ONE_BY_ONE = ("one-prefill", "chunked")  # policies that prefill one prompt after another
 
 TAKEN = (
-    "ticks", "policy", "slots", "batch_size", "batch_window", "requests", "concurrency", "rate", "prefill",
-    "prefill_chunks", "itl", "osl", "osl_mean", "osl_std", "seed", "limit", "plot", "requests_out", "format", "json",
+    "ticks", "policy", "slots", "batch_size", "batch_window", "requests", "concurrency", "rate", "prefill", "prefill_chunks", "itl",
+    "osl", "osl_mean", "osl_std", "seed", "limit", "plot", "requests_out", "format", "json", "verbose",
 )  # fmt: skip
 
 
-def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> TickInputs:
+def asked(workload: str | None, given: GivenOptions, own: SimulateOptions) -> TickInputs:
     """Read the options. Raises InputError for each option that is wrong or belongs to real time."""
-    read = Reader(values)
-    for option in options:
-        if option.name not in TAKEN and is_given(values[option.name]):
+    read = Reader()
+    for option in given.fields:
+        if option.name not in TAKEN and given.any_of([option.name]):
             read.fault("has no meaning in ticks", option.flags[0], remedy="use it without --ticks")
     if workload is not None:
         read.fault("a workload has no meaning in ticks", workload, remedy="use it without --ticks")
-    if values["osl_mean"] is not None:
-        read.faults.extend(broken(("a mean output",), options, values))
-    slots = read.whole("slots", most=MOST_SLOTS) or SLOTS
-    policies = read.policies(POLICIES, POLICY)
+    if own.osl_mean is not None:
+        read.faults.extend(broken(("a mean output",), given))
+    slots = read.whole(own.slots, "--slots", most=MOST_SLOTS) or SLOTS
+    policies = read.policies(own.policy, POLICIES, POLICY)
     if "dynamic" not in policies:
-        read.faults.extend(broken(("no dynamic batches",), options, values))
+        read.faults.extend(broken(("no dynamic batches",), given))
     found = TickInputs(
         clock="ticks",
         policies=policies,
         slots=slots,
-        prefill=read.number("prefill", most=MOST_TICKS) or PREFILL,
-        prefill_chunks=read.whole("prefill_chunks", most=MOST_TICKS) or CHUNKS,
-        itl=read.parsed("itl", _itl) or ITL,
-        osl_mean=read.number("osl_mean", least=1.0, most=MOST_TICKS) or read.whole("osl", most=MOST_TICKS) or OSL,
-        osl_std=read.number("osl_std", least=0.0) or 0.0,
-        requests=read.whole("requests", most=MOST_REQUESTS),
-        concurrency=read.whole("concurrency", most=MOST_REQUESTS),
-        rate=read.number("rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
-        seed=read.seed(SEED),
-        limit=read.parsed("limit", _ticks("ticks, as 100")),
+        prefill=read.number(own.prefill, "--prefill", most=MOST_TICKS) or PREFILL,
+        prefill_chunks=read.whole(own.prefill_chunks, "--prefill-chunks", most=MOST_TICKS) or CHUNKS,
+        itl=read.parsed(own.itl, "--itl", _itl) or ITL,
+        osl_mean=read.number(own.osl_mean, "--osl-mean", least=1.0, most=MOST_TICKS)
+        or read.whole(own.osl, "--osl", most=MOST_TICKS)
+        or OSL,
+        osl_std=read.number(own.osl_std, "--osl-std", least=0.0) or 0.0,
+        requests=read.whole(own.requests, "--requests", most=MOST_REQUESTS),
+        concurrency=read.whole(own.concurrency, "--concurrency", most=MOST_REQUESTS),
+        rate=read.number(own.rate, "--rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
+        seed=read.seed(own.seed, SEED),
+        limit=read.parsed(own.limit, "--limit", _ticks("ticks, as 100")),
         batch_size=None,
         batch_window=None,
     )
-    size = read.whole("batch_size", most=slots) or slots
-    window = read.parsed("batch_window", _ticks("ticks, as 10")) or WINDOW
+    size = read.whole(own.batch_size, "--batch-size", most=slots) or slots
+    window = read.parsed(own.batch_window, "--batch-window", _ticks("ticks, as 10")) or WINDOW
     if "dynamic" in policies:
         found = found._replace(batch_size=size, batch_window=window)
     _check_load(found, read)
     read.check()
     _check_values(found, read)
-    _check_work(found, read)
+    _check_work(found, read, drawn=own.plot is not None)
     read.check()
     return found
 
@@ -124,9 +126,9 @@ def _check_values(inputs: TickInputs, read: Reader) -> None:
             read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", remedy=remedy)
 
 
-def _check_work(inputs: TickInputs, read: Reader) -> None:
+def _check_work(inputs: TickInputs, read: Reader, *, drawn: bool) -> None:
     """Record a fault for a run that would take too long to simulate or to draw."""
-    most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
+    most, what = (MOST_DRAWN_CELLS, "draw") if drawn else (MOST_CELLS, "walk through")
     steps = [_steps(inputs, policy) for policy in inputs.policies]
     if sum(steps) * (inputs.slots + STEP_SLOTS) > most:
         each = most // ((inputs.slots + STEP_SLOTS) * len(steps))

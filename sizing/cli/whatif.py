@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.options import QUESTION_OPTIONS, without
+from sizing.question.options import QUESTION_OPTIONS, GivenOptions, without
 
 if TYPE_CHECKING:
     from sizing.question.question import Question
@@ -16,7 +16,7 @@ OPTIONS = without(QUESTION_OPTIONS, *NOT_TAKEN)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(workload: WorkloadName = None, **values: Any) -> int:
+def command(given: GivenOptions, no_verify: bool, workload: WorkloadName = None) -> int:
     """Try each optimisation that applies, alone and together.
 
     For each it shows GPUs, latency and cost before and after, what the optimisation needs and what it risks.
@@ -30,13 +30,13 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.report.whatif import document, record
     from sizing.specs.errors import Part
 
-    output = Part(lambda: chosen_format(values))
-    question = question_of(workload, options_of(OPTIONS, values), output, pooled=True)
+    output = Part(lambda: chosen_format(given))
+    question = question_of(workload, options_of(given), output, pooled=True)
 
-    def ask(options: Mapping[str, Any]) -> Question:
-        return question_of(workload, options_of(OPTIONS, {**values, **options}), pooled=True)
+    def changed(options: Mapping[str, Any]) -> Question:
+        return question_of(workload, options_of(given.with_(**options)), pooled=True)
 
-    trials = whatif(question, ask, simulated=not values["no_verify"])
+    trials = whatif(question, changed, simulated=not no_verify)
     found = record(question, trials, {option.name: option.flags[0] for option in OPTIONS})
     write(document(found), output.value)
     return 0 if found.feasible else 1

@@ -32,7 +32,7 @@ from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
 from sizing.question.names import workload_at
-from sizing.question.options import SET_OPTIONS, Options, options_of
+from sizing.question.options import SET_OPTIONS, GivenOptions, Options, options_of
 from sizing.question.question import OF_A_POOL, Question
 from sizing.replica.replica import Refusal, candidates
 from sizing.specs.errors import Fault, InputError, Part
@@ -71,7 +71,7 @@ def check(
     read = [Part(partial(existing, str(file), filled)) for file in files]
     check_parts(*read)
     _check_ignored(filled, [each for found in read for each in found.value])
-    stated = options_of(SET_OPTIONS, {}) if options is None else options
+    stated = options_of(GivenOptions(SET_OPTIONS, {})) if options is None else options
     groups = [group for found in read for group in deployments(found.value)]
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
     priced = stated._replace(fields={})

@@ -23,6 +23,7 @@ from sizing.question.options import (
     QUESTION_OPTIONS,
     WORKLOAD_OPTIONS,
     Field,
+    GivenOptions,
     Options,
     check_rules,
     of_question,
@@ -131,20 +132,20 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
     ('meta-llama/Llama-3.1-70B-Instruct', 2.0)
     """
     named = _text("workload", workload)
-    known, unknown = _values(QUESTION_OPTIONS, options)
-    question = question_of(named, options_of(QUESTION_OPTIONS, known), unknown, pooled=True)
-    return with_confidence(question, options.get("confidence"), options.get("conservative"))
+    stated, unknown = _stated(QUESTION_OPTIONS, options)
+    question = question_of(named, stated, unknown, pooled=True)
+    return with_confidence(question, stated)
 
 
-def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> tuple[dict[str, Any], Part[None]]:
-    """The known options by parameter name, with lists as comma-separated text; and a part with the faults of the others."""
+def _stated(fields: tuple[Field, ...], options: Mapping[str, Any]) -> tuple[Options, Part[None]]:
+    """The known options, with lists as comma-separated text; and a part with the faults of the others."""
     known = [field.name for field in fields]
     others = [Fault(NO_OPTION, field=name, nearest=nearest(name, known)) for name in options if name not in known]
     options = {name: value for name, value in options.items() if name in known}
     lists = {name for name, value in options.items() if isinstance(value, list | tuple) and name != "set"}
     joined = {name: ",".join(map(str, value)) if name in lists else value for name, value in options.items()}
     texts = {name: _text(name, value) if name in NAMES else value for name, value in joined.items()}
-    return texts, Part(lambda: raise_any(others))
+    return options_of(GivenOptions(fields, texts)), Part(lambda: raise_any(others))
 
 
 def _text(name: str, value: object) -> str | None:
@@ -174,7 +175,7 @@ def question_of(
     question = Part(lambda: resolved(names, names.workload.value), names.layers.by_field)
     checks = (decodes, rated) if pooled else (lambda workload: unpooled("this command", SEPARATE),)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
-    idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
+    idle = Part(lambda: check_rules(of_question(question.value), options.stated(WORKLOAD_OPTIONS)))
     check(*parts, *names.parts, growth, question, pools, idle)
     return with_origin(question.value, names, pools.value)
 
@@ -240,16 +241,16 @@ def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
     return tuple(replace(gpu_type, shares_name=times[gpu_type.gpu.name] > 1) for gpu_type in known)
 
 
-def with_confidence(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
-    """The question sized for a confidence; `conservative` alone means 90 %.
+def with_confidence(question: Question, options: Options) -> Question:
+    """The question sized for the confidence that options state; `conservative` alone means 90 %.
 
     Raises InputError for a confidence outside 50 to 95 %, for a question that sizes nothing, and for a question without
     similar published runs.
     """
-    if confidence is None and not conservative:
+    if options.confidence is None and not options.conservative:
         return question
-    share, field, target = _confidence(confidence), "--confidence", question.target
-    if conservative and share != USUAL:
+    share, field, target = _confidence(options.confidence), "--confidence", question.target
+    if options.conservative and share != USUAL:
         raise InputError(f"{share:.0%} contradicts --conservative", field=field, remedy="state one of them")
     if target.offline and target.amount is None:
         what = "offline work without a demand takes no number of GPUs; its rate is shown with its error band"
@@ -310,7 +311,7 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
         )
 
     question, own = Part(asked, names.layers.by_field), options.stated(WORKLOAD_OPTIONS)
-    idle = Part(lambda: check_rules(of_workload(names.workload.value, question.value.target), *own))
+    idle = Part(lambda: check_rules(of_workload(names.workload.value, question.value.target), own))
     check(*parts, names.found, names.workload, names.price, gpu_types, question, idle)
     return question.value
 
@@ -326,8 +327,7 @@ def ask_layout(**options: Any) -> Question:
     >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
     131072
     """
-    known, unknown = _values(LAYOUT_OPTIONS, options)
-    return layout_question(options_of(LAYOUT_OPTIONS, known), unknown)
+    return layout_question(*_stated(LAYOUT_OPTIONS, options))
 
 
 def layout_question(options: Options, *parts: Part[Any]) -> Question:

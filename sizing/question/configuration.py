@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.files import DataFile, expanded, is_file, read_text, read_yaml
 from sizing.catalog.shelf import FOLDER_VARIABLE, PROGRAM, user_folder
-from sizing.question.options import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
+from sizing.question.options import LISTED, Field, GivenOptions, is_stated, read_value, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
 from sizing.specs.frozen import Frozen
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
@@ -131,39 +131,35 @@ def _as_text(value: Any) -> str:
 
 
 def with_settings(
-    fields: Sequence[Field],
-    values: Mapping[str, Any],
-    settings: Configuration,
-    workload: Workload | None,
-    *,
-    named: bool,
-) -> dict[str, Any]:
-    """Option values filled with the settings that neither options nor workload state; `CONFIGURED` has their places.
+    given: GivenOptions, settings: Configuration, workload: Workload | None, *, named: bool
+) -> GivenOptions:
+    """The options filled with the settings that neither options nor workload state.
 
-    Where a workload is `named` but cannot be read (None), no setting of a workload field is used.
+    Where a workload is `named` but cannot be read (None), no setting of a workload field is used. A command's own options
+    (without a panel) never come from settings.
     """
-    by_name = {field.name: field for field in fields}
-    stated = {field.name for field in fields if is_stated(field, values.get(field.name))}
+    by_name = {field.name: field for field in given.fields if field.panel}
+    stated = {name for name, field in by_name.items() if is_stated(field, given.values.get(name))}
     taken: dict[str, Setting] = {}
     for name, setting in settings.in_force.items():
         field = by_name.get(name)
         if field is None or name in stated or any(name in group and stated & set(group) for group in EXCLUDING):
             continue
         path = field.field or OF_WORKLOAD.get(name)
-        if path is not None and (_said(path, by_name, stated, values) or (named and _says(workload, path))):
+        if path is not None and (_said(path, by_name, stated, given) or (named and _says(workload, path))):
             continue
         taken[name] = setting
     filled = {name: [one.value] if by_name[name].type == LISTED else one.value for name, one in taken.items()}
-    return {**values, **filled, CONFIGURED: {name: setting.place for name, setting in taken.items()}}
+    return given.with_(**filled)._replace(settings={name: setting.place for name, setting in taken.items()})
 
 
-def _said(path: str, by_name: Mapping[str, Field], stated: set[str], values: Mapping[str, Any]) -> bool:
+def _said(path: str, by_name: Mapping[str, Field], stated: set[str], given: GivenOptions) -> bool:
     """Whether options or --set state a field, or another field of the same whole part."""
     around = _part(path)
     if around == "demand":
-        return any(states_demand(by_name[name]) for name in stated) or sets_demand(values)
+        return any(states_demand(by_name[name]) for name in stated) or sets_demand(given)
     paths = [by_name[name].field or "" for name in stated]
-    paths += [text.partition("=")[0].strip() for text in values.get("set") or ()]
+    paths += [text.partition("=")[0].strip() for text in given.texts_of_set]
     return any(one == path or (around is not None and one.startswith(around)) for one in paths)
 
 
@@ -189,31 +185,17 @@ def _part(path: str) -> str | None:
     return next((part for part in WHOLE_PARTS if path.startswith(f"{part}.")), None)
 
 
-def without_settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Option values without settings: of the options `names`, by default of all."""
-    settings: Mapping[str, str] = values.get(CONFIGURED, {})
-    dropped = {name for name in settings if names is None or name in names}
-    rest = {name: place for name, place in settings.items() if name not in dropped}
-    return {**values, **dict.fromkeys(dropped), **({CONFIGURED: rest} if settings else {})}
-
-
-def only_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The option values that are settings."""
-    return {name: values[name] for name in values.get(CONFIGURED, {})}
-
-
-def of_several(values: Mapping[str, Any], *names: str) -> list[str]:
+def of_several(given: GivenOptions, *names: str) -> list[str]:
     """Which of the options `names` have a setting that lists several values: it waits for a command that takes several."""
-    settings: Mapping[str, str] = values.get(CONFIGURED, {})
-    return [name for name in names if name in settings and "," in str(values[name])]
+    return [name for name in names if name in given.settings and "," in str(given.values[name])]
 
 
-def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) -> Fault:
+def located(fault: Fault, given: GivenOptions) -> Fault:
     """The fault, naming the place of a setting instead of an option that the user did not write."""
-    places: Mapping[str, str] = values.get(CONFIGURED, {})
+    places = given.settings
     if not places or fault.field is None or fault.file is not None:
         return fault
-    by_flag = {field.flags[0]: places[field.name] for field in fields if field.name in places}
+    by_flag = {field.flags[0]: places[field.name] for field in given.fields if field.name in places}
     named = [by_flag.get(flag, flag) for flag in fault.field.split(", ")]
     return replace(fault, field=", ".join(named))
 

@@ -7,7 +7,7 @@ for display.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -280,8 +280,13 @@ def says_shape(planning: Planning) -> bool:
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
 
 
-def trace_to_replay(workload: Workload) -> str | None:
-    """The trace that a workload states as its demand; None without one, and where no replay is like the workload."""
+def trace_to_replay(workload: Workload | None, stated: Iterable[str]) -> str | None:
+    """The trace that a workload states as its demand; None without one, and where no replay is like the workload.
+
+    None too where options state a demand, by the fields that they have `stated`.
+    """
+    if workload is None or any(path.partition(".")[0] == "demand" for path in stated):
+        return None
     plan, more = workload.planning, workload.optimisations
     turns = more.prefix is not None and more.prefix.turns is not None
     apart = workload.mode == "offline" or turns or more.disaggregate is not None or plan.poisson_percentile is not None

@@ -470,6 +470,12 @@ def workload_at(path_or_name: str) -> Found[Workload]:
     return load_workload(path_or_name, words())
 
 
+def readable(workload: str | None) -> Workload | None:
+    """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
+    found = Part(lambda: None if workload is None else workload_at(workload).spec)
+    return None if found.faults else found.value
+
+
 def fleet_at(path_or_name: str) -> FoundFleet | None:
     """The fleet of a file, whose workloads may be spelt like options, or a ready one. Raises InputError as `find_fleet` does."""
     from sizing.catalog.fleets import find_fleet  # loaded where a fleet may be asked for

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NewType
+from typing import TYPE_CHECKING, Any, NamedTuple, NewType, TypeVar, cast
 
 from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import comma_separated, parse_number, parse_share, whole_number
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sizing.question.question import Question
     from sizing.specs.workload import Target, Workload
 
+R = TypeVar("R")
 YES, NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off", "0"})
 
 
@@ -53,7 +54,6 @@ Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
 PRICE, LISTED = Prices | None, list[str] | None
 COUNT = Count | None  # a whole number from 1 on
-CONFIGURED = "configured"  # the key, among option values, of the places of settings by option name
 DISAGGREGATE = "--disaggregate"
 # Commands that take separate pools.
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate", "cost", "report", "deploy")
@@ -127,6 +127,55 @@ def states_demand(option: Field) -> bool:
     return section == "demand" and kind not in OF_ITS_OWN and not kind.startswith(SESSION)
 
 
+class GivenOptions(NamedTuple):
+    """The options that a command takes, and the values given of them by name; None is not given.
+
+    `settings` are the places, by name, of the values that are settings and were not given by the user now.
+    """
+
+    fields: tuple[Field, ...]
+    values: Mapping[str, Any]
+    settings: Mapping[str, str] = {}
+
+    def read(self, record: Callable[..., R]) -> R:
+        """A record of the options that have the names of its fields; a field without an option keeps its default."""
+        names: Iterable[str] = cast(Any, record)._fields
+        return record(**{name: self.values[name] for name in names if name in self.values})
+
+    def any_of(self, names: Iterable[str]) -> bool:
+        """Whether one of the options `names` is given."""
+        return any(is_given(self.values.get(name)) for name in names)
+
+    def with_(self, **values: Any) -> GivenOptions:
+        """The options with other values."""
+        return self._replace(values={**self.values, **values})
+
+    def without(self, names: Iterable[str]) -> GivenOptions:
+        """The options with none of `names` given."""
+        return self.with_(**dict.fromkeys(names))
+
+    def without_settings(self, names: Iterable[str] | None = None) -> GivenOptions:
+        """The options without settings: of the options `names`, by default of all."""
+        dropped = {name for name in self.settings if names is None or name in names}
+        rest = {name: place for name, place in self.settings.items() if name not in dropped}
+        return self.without(dropped)._replace(settings=rest)
+
+    @property
+    def texts_of_set(self) -> Sequence[str]:
+        """The texts of --set."""
+        return self.values.get("set") or ()
+
+
+class _Besides(NamedTuple):
+    """The options of a question that no workload has."""
+
+    precision: str | None = None
+    price: float | str | None = None
+    provider: str | None = None
+    confidence: str | None = None
+    conservative: bool | None = False
+
+
 class Options(NamedTuple):
     """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
 
@@ -139,15 +188,17 @@ class Options(NamedTuple):
     precision: str | None = None
     price: float | str | None = None
     provider: str | None = None
+    confidence: str | None = None
+    conservative: bool | None = False
     faults: tuple[Fault, ...] = ()
     configured: frozenset[str] = frozenset()
 
-    def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
+    def stated(self, fields: Iterable[Field]) -> GivenOptions:
         """The stated options of workload fields, spelt as stated and without settings, and their values by name."""
         own = without(fields, *self.configured)
         given = [(field, field.field) for field in own if field.field and field.field in self.fields]
         spelt = tuple(field._replace(flags=(self.flags[path],)) for field, path in given)
-        return spelt, {field.name: self.fields[path] for field, path in given}
+        return GivenOptions(spelt, {field.name: self.fields[path] for field, path in given})
 
 
 _COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
@@ -203,37 +254,32 @@ def _named(text: str, read: Callable[[str], float], noun: str) -> float:
         raise ValueError(f"{text!r} is no {noun}") from None
 
 
-def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
-    """Collect the stated `values` of some fields by parameter name; None means not stated.
+def options_of(given: GivenOptions) -> Options:
+    """The options of a question that are given.
 
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
     """
-    of_workload = {field.field: field for field in fields if field.field}
-    stated: dict[str, Any] = {
-        path: value
-        for path, field in of_workload.items()
-        if (value := values.get(field.name)) is not None and is_stated(field, value)
-    }
+    of_workload = {field.field: field for field in given.fields if field.field}
+    values = ((path, field, given.values.get(field.name)) for path, field in of_workload.items())
+    stated: dict[str, Any] = {path: value for path, field, value in values if is_stated(field, value)}
     flags = {path: field.flags[0] for path, field in of_workload.items()}
-    by_path, twice = _by_path(values.get("set") or (), stated, flags)
+    by_path, twice = _by_path(given.texts_of_set, stated, flags)
     stated |= by_path
     flags |= {path: f"--set {path}" for path in by_path}
-    given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
+    fields = {path: value for path, value in stated.items() if not path.startswith("demand.")}
     faults = tuple[Fault, ...]()
-    if "gpu" in given:
-        named = given["gpu"]
+    if "gpu" in fields:
+        named = fields["gpu"]
         names = comma_separated(named) if isinstance(named, str) else named
-        given["gpu"], gpus, faults = _counted(names, given.get("gpus"), {field.name for field in fields})
-        given |= {} if gpus is None else {"gpus": gpus}
+        fields["gpu"], gpus, faults = _counted(names, fields.get("gpus"), {field.name for field in given.fields})
+        fields |= {} if gpus is None else {"gpus": gpus}
     demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
     if set(demand) - OF_ITS_OWN:
-        given["demand"] = _demand(demand, given, flags)
+        fields["demand"] = _demand(demand, fields, flags)
     else:  # details of the workload's own demand
-        given |= {f"demand.{name}": value for name, value in demand.items()}
-    faults += twice
-    prices = values.get("price"), values.get("provider")
-    return Options(given, flags, values.get("precision"), *prices, faults, frozenset(values.get(CONFIGURED, ())))
+        fields |= {f"demand.{name}": value for name, value in demand.items()}
+    return Options(fields, flags, *given.read(_Besides), faults + twice, frozenset(given.settings))
 
 
 def other_tools() -> dict[str, str]:
@@ -309,9 +355,9 @@ def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]
     return found
 
 
-def sets_demand(values: Mapping[str, Any]) -> bool:
+def sets_demand(given: GivenOptions) -> bool:
     """Whether --set states a part of a demand."""
-    return any(text.strip().startswith("demand.") for text in values.get("set") or ())
+    return any(text.strip().startswith("demand.") for text in given.texts_of_set)
 
 
 WITH_POOLS = {
@@ -358,23 +404,23 @@ def is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
+def broken(situations: Iterable[str], given: GivenOptions) -> list[Fault]:
     """The faults of options without effect in the situations, in the order of the table.
 
     A setting without effect is no fault, because it may have an effect in other questions.
     """
-    holding, settings, faults = set(situations), values.get(CONFIGURED, ()), list[Fault]()
+    holding, faults = set(situations), list[Fault]()
     rules = [rule for rule in _rules() if rule.when in holding]
-    known = {field.name: field for field in fields} if rules else {}
+    known = {field.name: field for field in given.fields} if rules else {}
     for rule in rules:
-        given = []
+        flags = []
         for name in rule.options:
-            field, value = known.get(name), values.get(name)
-            if name not in settings and (is_given(value) if field is None else is_stated(field, value)):
-                given.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
-        if rule.together and given:
-            given = [", ".join(given)]
-        faults += [Fault(rule.why, field=flag, remedy=rule.instead) for flag in given]
+            field, value = known.get(name), given.values.get(name)
+            if name not in given.settings and (is_given(value) if field is None else is_stated(field, value)):
+                flags.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
+        if rule.together and flags:
+            flags = [", ".join(flags)]
+        faults += [Fault(rule.why, field=flag, remedy=rule.instead) for flag in flags]
     return faults
 
 
@@ -433,7 +479,6 @@ def of_layout(layout: Layout) -> Iterator[str]:
         yield "no ranks of attention"
 
 
-def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:
+def check_rules(situations: Iterable[str], given: GivenOptions) -> None:
     """Raise InputError with the faults of all options that break a rule."""
-    faults = broken(situations, fields, values)
-    raise_any(faults)
+    raise_any(broken(situations, given))

@@ -321,11 +321,13 @@ def test_what_is_wrong_is_one_line(given: tuple[str, ...], capsys: pytest.Captur
 
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
-    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
+    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, plan_question, planned
     from sizing.formats.text import render
+    from sizing.question.options import GivenOptions
     from sizing.report.plan.sections import document
 
-    values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
+    options = (*WORKLOAD_OPTIONS, *RULE_OPTIONS)
+    values: dict[str, Any] = dict.fromkeys(option.name for option in options)
     values |= {
         "growth": "5%",
         "availability": "99.9%",
@@ -333,7 +335,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
         "uncertain": True,
         "move": "search=l40s",
     }
-    found = planned(ask(FLEET, values), 0, simulated=False)
+    found = planned(plan_question(FLEET, GivenOptions(options, values)), 0, simulated=False)
     assert max(map(len, render(document(found), width).splitlines())) <= width
 
 

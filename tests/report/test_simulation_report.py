@@ -264,23 +264,27 @@ def test_requests_refused_do_not_make_a_run_unstable() -> None:
 
 def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
     from sizing.cli import ticks
+    from sizing.cli.options import SimulateOptions
     from sizing.cli.simulate import OPTIONS
+    from sizing.question.options import GivenOptions
     from sizing.report.ticks import document, record
 
     load = {"requests": 30, "osl_std": 3.0, "limit": "50", "policy": "static,inflight,chunked"}
     values = {option.name: None for option in OPTIONS} | load
-    asked = ticks.asked(OPTIONS, None, values)
+    given = GivenOptions(OPTIONS, values)
+    asked = ticks.asked(None, given, given.read(SimulateOptions))
     text = render(document(record(asked, ticks.run(asked))), 60)
     assert max(map(len, text.splitlines())) <= 60
 
 
 def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
     from sizing.cli.simulate import OPTIONS, scenario_of
+    from sizing.question.options import GivenOptions
     from sizing.report.simulate import document, record
 
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "osl_std": 100.0, "rps": 80.0}
     values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
-    asked = scenario_of(None, values)
+    asked = scenario_of(None, GivenOptions(OPTIONS, values))
     served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
     text = render(document(record(asked, Runs(served))), 60)
     assert max(map(len, text.splitlines())) <= 60
