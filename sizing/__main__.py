@@ -51,8 +51,6 @@ def _run() -> int:
     gc.disable()
     # Nothing here multiplies large matrices, and starting BLAS threads costs more than the whole estimate.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # No spec has a pydantic plugin; looking for one reads the metadata of every installed package.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from sizing.cli.main import run
     from sizing.cli.output import tell_of_work
 

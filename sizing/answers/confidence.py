@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -266,7 +266,7 @@ def likely(answer: Answer, question: Question) -> tuple[Band, ...]:
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
     if found.any_gpu:
         del own_class["architecture"]
-    of_runs_ = {**own_class, "n": len(found.weights), "groups": found.groups}
+    of_runs_: dict[str, Any] = {**own_class, "n": len(found.weights), "groups": found.groups}
     each = ((metric, *ends[metric]) for metric in TIMES if metric in ends)
     return tuple(Band(metric=metric, low=min(1.0, low), high=max(1.0, high), **of_runs_) for metric, low, high in each)
 

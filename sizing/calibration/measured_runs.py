@@ -94,7 +94,9 @@ class MeasuredRuns(Frozen):
         return dict(zip(FACTORS, values, strict=True))
 
     def _kernels(self, case: Case, at: Floats) -> Kernels:
-        own = OwnRuns.model_construct(engine=case.replica.service.engine.name, **self.own(at))  # type: ignore[arg-type]
+        service, unsaid = case.replica.service, dict.fromkeys(("settings", "source", "date"), "")
+        stated = {"engine": service.engine.name, "engine_version": service.engine_version, "points": len(self.cases)}
+        own = OwnRuns(**stated, **unsaid, **self.own(at))  # type: ignore[arg-type]
         return replace(case.deployed.kernels, gpu=self.gpu.model_copy(update={"own_runs": own}))
 
     def simulated(self, at: Floats) -> Floats:

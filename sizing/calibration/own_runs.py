@@ -385,7 +385,7 @@ def profile(calibrated: CalibratedProfile, on: Found[Gpu]) -> str:
     """The text of a profile file that extends a GPU's profile by own runs."""
     in_catalogue = on.path.parent == GPUS.path
     extension = GpuExtension(extends=on.id if in_catalogue else str(resolved(on.path)), own_runs=calibrated.own)
-    stated = extension.model_dump(mode="json", exclude_none=True)
+    stated = extension.model_dump(json=True, exclude_none=True)
     return HEAD + yaml.safe_dump(stated, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
 
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sizing.specs.errors import Fault, FieldPath, InputError, Place, nearest
 from sizing.specs.frozen import Frozen
+from sizing.specs.spec import SpecError
+from sizing.specs.values import SpecT
 
 if TYPE_CHECKING:
     from sizing.catalog.yaml import Spot
@@ -189,7 +189,6 @@ MAX_DIGITS = 40
 # Control characters that YAML and JSON text may not contain. A file with them is not text.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
-SpecT = TypeVar("SpecT", bound=BaseModel)
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")  # a control sequence of a terminal: ECMA-48, CSI
 
 
@@ -402,10 +401,10 @@ def checked(spec_type: type[SpecT], data: object, named: Callable[[FieldPath], s
 def _validated(spec_type: type[SpecT], data: object, place: Callable[[FieldPath], Place]) -> SpecT:
     try:
         return spec_type.model_validate(data)
-    except ValidationError as error:
+    except SpecError as error:
         from sizing.catalog.faults import faults_of
 
-        raise InputError(faults_of(error, spec_type, data, place)) from None
+        raise InputError(faults_of(error, place)) from None
 
 
 def _decoded(content: bytes, file: str) -> str:

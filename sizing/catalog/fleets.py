@@ -97,7 +97,7 @@ def _as_stated(document: DataFile) -> Iterator[tuple[int, Member]]:
     for index, entry in enumerate(fleet if isinstance(fleet, list) else ()):
         if isinstance(entry, dict) and isinstance(entry.get("workload"), (str, dict)):
             name, gpu, profile = (value if isinstance(value := entry.get(key), str) else None for key in NAMED)
-            yield index, Member.model_construct(workload=entry["workload"], name=name, gpu=gpu, profile=profile)
+            yield index, Member(workload=entry["workload"], name=name, gpu=gpu, profile=profile)
 
 
 def _looked_up(

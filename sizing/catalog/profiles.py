@@ -13,9 +13,6 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from pydantic import ValidationError
-
-from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, data_folder, expanded, read_text, read_yaml, validate
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
@@ -23,6 +20,7 @@ from sizing.specs.engine_time import GpuExtension
 from sizing.specs.errors import Fault, FieldPath, InputError, nearest, placed, raise_any
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
+from sizing.specs.spec import SpecError
 from sizing.specs.units import parse_version
 from sizing.specs.values import Sourced
 from sizing.specs.workload import Precision
@@ -203,8 +201,10 @@ def _faults_of_rows(number: int, engine: Engine, document: DataFile) -> list[Fau
 
     try:
         EngineSettings.model_validate(values)
-    except ValidationError as error:
-        return faults_of(error, EngineSettings, values, place)
+    except SpecError as error:
+        from sizing.catalog.faults import faults_of  # loaded only for a fault
+
+        return faults_of(error, place)
     return []
 
 

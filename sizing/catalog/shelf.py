@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, is_file, read_yaml, validate
+from sizing.catalog.files import DataFile, data_folder, expanded, is_file, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.frozen import Frozen
-from sizing.specs.values import OneFile
+from sizing.specs.values import OneFile, SpecT
 
 T_co = TypeVar("T_co", covariant=True)
 OneFileT = TypeVar("OneFileT", bound=OneFile)
@@ -157,7 +157,7 @@ def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
     if entry.path.parent == shelf.own_path:
         spec = of_document(shelf, read_yaml(entry.path), entry.path).spec
     else:
-        spec = _of_catalogue(shelf.spec, entry.path)
+        spec = _of_catalogue(shelf.spec, entry.path)  # type: ignore[arg-type]
     return Found(spec, entry.id, entry.path, matched_from(name, entry))
 
 

@@ -29,7 +29,7 @@ from sizing.specs.errors import (
     raise_any,
 )
 from sizing.specs.optimisations import Optimisations
-from sizing.specs.values import Spec
+from sizing.specs.spec import Spec
 from sizing.specs.workload import MOST_GPU_TYPES, REPLACED_BY_PROFILE, Workload
 
 if TYPE_CHECKING:

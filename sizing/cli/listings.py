@@ -38,7 +38,7 @@ class KnownEntry(NamedTuple):
 
 def _stated(found: Any, path: Path | None = None, *, is_whole: bool = True) -> KnownEntry:
     """The fields in a profile's file without defaults; stated nulls stay."""
-    return KnownEntry(found.id, path or found.path, found.spec.model_dump(mode="json", exclude_unset=True), is_whole)
+    return KnownEntry(found.id, path or found.path, found.spec.model_dump(json=True, exclude_unset=True), is_whole)
 
 
 def _answer(listed: Listing, one: KnownEntry | None, *, json: bool, yaml: bool) -> None:
@@ -115,7 +115,7 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
     one, rows = None, tuple[tuple[Any, ...], ...]()
     found, several = _one_or_several(name, models.SHELF, models.load_model) if name else (None, ())
     if found is not None:
-        facts = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else _counted(found)
+        facts = found.facts.model_dump(json=True, exclude_unset=True) if found.facts else _counted(found)
         one = KnownEntry(found.id, found.path, facts)
     else:
         known = [(id_, models.load_model(id_).facts) for id_ in several or models.SHELF.ids]

@@ -41,7 +41,7 @@ from sizing.specs.launch import Launched, Policy
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
 from sizing.specs.workload import Serving, Workload
 
-NO_POLICY, NOTHING_FILLED = Policy.model_construct(), UserFacts()
+NO_POLICY, NOTHING_FILLED = Policy(), UserFacts()
 EMBEDS = "embed"  # what a model that generates does where it is started for pooling
 A_DEMAND = "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
 OF_OPTIONS = "options"  # the name of a workload that options alone state
@@ -91,7 +91,9 @@ def _check_ignored(filled: UserFacts, deployments: Sequence[ExistingDeployment])
 
 def _over(stated: Policy, own: Policy) -> Policy:
     """The stated policy, with the file's policy for everything else."""
-    return own.model_copy(update={name: value for name, value in stated if value is not None})
+    return own.model_copy(
+        update={name: value for name in Policy.model_fields if (value := getattr(stated, name)) is not None}
+    )
 
 
 def _demanded(group: Sequence[ExistingDeployment], demand: str | None, options: Options) -> Found[Workload]:

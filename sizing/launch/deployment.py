@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, expanded, is_file, read_text, validate
@@ -52,6 +50,7 @@ from sizing.model import architecture, settings
 from sizing.question.question import idle
 from sizing.specs.errors import Fault, InputError, Part, check, raise_any
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
+from sizing.specs.spec import SpecError
 
 OWN = "deployments"  # the key of this project's own form
 REDUNDANT = "redundant_experts"  # changes nothing of a model without experts, as expert parallelism does
@@ -76,7 +75,7 @@ class ExistingDeployment(NamedTuple):
     lines: Mapping[str, int | None]
     assumed: tuple[str, ...] = ()
     demand: str | None = None
-    policy: Policy = Policy.model_construct()
+    policy: Policy = Policy()
     again: tuple[StatedTerm, ...] = ()  # flags stated again with another value; the last value counts
     nodes: int | None = None  # of a replica; None if the engine or its launcher distributes it
     passed: frozenset[str] = frozenset()  # skipped flags: the user says that they change nothing
@@ -277,8 +276,8 @@ def _started_by_default(
     return [containers[at] for at in default], kept
 
 
-def _alike(launched: Launched) -> str:
-    return launched.model_copy(update={"name": "", "replicas": None}).model_dump_json()
+def _alike(launched: Launched) -> Launched:
+    return launched.model_copy(update={"name": "", "replicas": None})
 
 
 def _clashing(containers: Sequence[Container], read_: Sequence[ExistingDeployment]) -> Iterator[ExistingDeployment]:
@@ -314,7 +313,7 @@ def _of_one_pod(containers: Sequence[Container], read_: Sequence[ExistingDeploym
 
 def _as_replicas(deployments: Sequence[ExistingDeployment], of: str) -> list[ExistingDeployment]:
     """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
-    alike: dict[str, list[ExistingDeployment]] = {}
+    alike: dict[Launched, list[ExistingDeployment]] = {}
     for each in deployments:
         alike.setdefault(_alike(each.launched), []).append(each)
     return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
@@ -477,8 +476,8 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: ReadContext, lines: 
 
     try:
         return Launched.model_validate({name: value for name, value in data.items() if value is not None})
-    except ValidationError as error:
-        raise InputError(faults_of(error, Launched, data, place)) from None
+    except SpecError as error:
+        raise InputError(faults_of(error, place)) from None
 
 
 def _check_said(

@@ -104,7 +104,7 @@ def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp
     )
 
 
-NO_PADDING = ExpertPadding.model_construct(intermediate=1, hidden=1)  # builds no validator
+NO_PADDING = ExpertPadding(intermediate=1, hidden=1)  # builds no validator
 
 
 def expert_matrices(

@@ -280,7 +280,7 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     return static_fraction(reserve, memory_mib, chunk, graph_batch, gpus, mla) * _vision_factor(shard)
 
 
-AS_DEFAULT = Serving.model_construct()  # skips validation
+AS_DEFAULT = Serving()  # skips validation
 
 
 @lru_cache(maxsize=4096)

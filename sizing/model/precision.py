@@ -132,7 +132,7 @@ def peak_flops(tflops: DenseTflops, precision: str) -> float:
     if value is None and name == "bf16":
         value = tflops.fp16
     if value is None:
-        stated = [known for known, peak in tflops if peak is not None]
+        stated = tflops.model_dump(exclude_none=True)
         raise UntimedError(f"no {name} peak", field="datasheet.dense_tflops", allowed=", ".join(stated))
     return float(value) * 1e12
 

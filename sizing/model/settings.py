@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from pydantic import ValidationError
-
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation, of_own
@@ -19,6 +17,7 @@ from sizing.specs.frozen import Frozen
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
+from sizing.specs.spec import SpecError
 from sizing.specs.units import parse_version
 from sizing.specs.workload import GENERATE, Serving, Task
 
@@ -79,9 +78,11 @@ def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> E
     chosen_rows = {name: _rows(engine, version, name)[at] for name, at in numbers.items() if at is not None}
     try:
         return EngineSettings.model_validate({name: row.value for name, row in chosen_rows.items()})
-    except ValidationError as error:
-        found = ((item["msg"], ".".join(map(str, ("settings", *item["loc"])))) for item in error.errors())
-        raise InputError(Fault(f"{engine.name} {version}: {text}", field=field) for text, field in found) from error
+    except SpecError as error:
+        found = ((f"{each.value!r} is not allowed", ".".join(map(str, each.path))) for each in error.findings)
+        raise InputError(
+            Fault(f"{engine.name} {version}: {text}", field=f"settings.{at}") for text, at in found
+        ) from None
 
 
 def source_of(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> Row:

@@ -305,7 +305,7 @@ def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
 
 # An offer at the user's own price, which has no date.
 SAID = "as asked"
-AS_ASKED = Price.model_construct(
+AS_ASKED = Price(
     provider=SAID, date=SAID, source=SAID, sku="GPU", kind="on-demand", gpus=1, purchase_usd=None, confidence=None
 )
 

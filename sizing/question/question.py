@@ -74,7 +74,7 @@ class SeparatePools(NamedTuple):
     @classmethod
     def of_any(cls, gpu_types: tuple[GpuType, ...]) -> SeparatePools:
         """Pools of any layout on some GPU types."""
-        pool = PoolSpace(gpu_types, PoolLayout.model_construct())
+        pool = PoolSpace(gpu_types, PoolLayout())
         return cls(pool, pool, shelf.only(HandOver))
 
     @property

@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import core_schema
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sizing.formats.view import INLINE, WHERE_KNOWN
 from sizing.question.options import QUESTION_OPTIONS
-from sizing.specs.values import COUNT_PATTERN, RANGE_PATTERN, count
+from sizing.specs.spec import Alone, Before, Constraint, Schema, Spec, Tagged
+from sizing.specs.values import COUNT_PATTERN, NO_ENTRIES, RANGE_PATTERN, count
 
 Json = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -79,37 +76,113 @@ def schema(name: str) -> Json:
 # --- what is read ------------------------------------------------------------------------------------------------------
 
 
-class _AsWritten(GenerateJsonSchema):
-    """The schema of values as people write them (`90%`, `p95:1s`, names), not of the values that they are read into."""
-
-    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> Json:
-        """The schema of the value that is read, or a text for it. A choice of words stays that choice."""
-        found, read = super().function_before_schema(schema), schema["function"]["function"]
-        if isinstance(read, types.MethodType) or "enum" in found:  # a whole mapping, or a word in any case
-            return found
-        return {"anyOf": [found, {"type": "string", **({"pattern": COUNT_PATTERN} if read is count else {})}]}
+TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null", float: "number"}
+OF_CONSTRAINTS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "words": "description",
+}
+OF_LENGTHS = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
 
 
 def _read(name: str) -> Json:
-    module, spec = READ[name]
-    found: type[BaseModel] = getattr(import_module(f"sizing.{module}"), spec)
-    whole = found.model_json_schema(schema_generator=_AsWritten)
-    for each in (whole, *whole.get("$defs", {}).values()):
-        _tidy(each)
+    module, file = READ[name]
+    specs: dict[str, Json] = {}
+    whole = _spec(getattr(import_module(f"sizing.{module}"), file), specs)
     for of in NUMBERS_WITH_RANGES:
-        for field in whole.get("$defs", {}).get(of, {}).get("properties", {}).values():
+        for field in specs.get(of, {}).get("properties", {}).values():
             _with_range(field)
+    found = {"$schema": DIALECT, "$id": f"urn:llmsize:{name}:{VERSION}"}
+    whole = {**found, **({"$defs": dict(sorted(specs.items()))} if specs else {}), **whole}
     if name == "workload":
         _described(whole)
-    return {"$schema": DIALECT, "$id": f"urn:llmsize:{name}:{VERSION}", **whole}
+    return whole
 
 
-def _tidy(found: Json) -> None:
-    """Remove titles that repeat a field's name, and write each description on one line."""
-    if "description" in found:
-        found["description"] = " ".join(found["description"].split())
-    for field in found.get("properties", {}).values():
-        field.pop("title", None)
+def _spec(spec: type[Spec], specs: dict[str, Json]) -> Json:
+    """The schema of a mapping with the fields of a spec, whose docstring is the description. `specs` gets those of its fields."""
+    properties = {}
+    for name, field in spec.model_fields.items():
+        default = {} if field.required or field.default is NO_ENTRIES else {"default": _default(field.default)}
+        properties[field.alias or name] = dict(sorted((default | _written(field.annotation, specs)).items()))
+    required = [field.alias or name for name, field in spec.model_fields.items() if field.required]
+    of = {
+        "additionalProperties": False,
+        "description": " ".join((spec.__doc__ or "").split()),
+        "properties": properties,
+    }
+    return {**of, **({"required": required} if required else {}), "title": spec.__name__, "type": "object"}
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return {field.alias or name: _default(getattr(value, name)) for name, field in value.model_fields.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _sorted(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_sorted(each) for each in found]
+    return {key: _sorted(found[key]) for key in sorted(found)} if isinstance(found, dict) else found
+
+
+def _written(declared: Any, specs: dict[str, Json]) -> Json:
+    """The schema of values as people write them (`90%`, `p95:1s`, names), not of the values that they are read into."""
+    origin, inner = get_origin(declared), get_args(declared)
+    if origin is Annotated:
+        stated = next((mark.value for mark in inner if isinstance(mark, Schema)), None)
+        if stated is not None:
+            return _sorted(stated)  # type: ignore[no-any-return]
+        found = _written(inner[0], specs)
+        for mark in inner[1:]:
+            found = _marked(found, mark, inner[0])
+        return found
+    if origin in (Union, types.UnionType):
+        return {"anyOf": _flattened(_written(each, specs) for each in inner)}
+    if origin is Literal:
+        return {"enum": list(inner), "type": "string"} if len(inner) > 1 else {"const": inner[0], "type": "string"}
+    if origin is dict:
+        return {"additionalProperties": _written(inner[1], specs) or True, "type": "object"}
+    if origin is not None:
+        return {"items": _written(inner[0], specs), "type": "array"}
+    if isinstance(declared, type) and issubclass(declared, Spec):
+        if declared.__name__ not in specs:
+            specs[declared.__name__] = {}  # named before its fields, which may be of the same spec
+            specs[declared.__name__] = _spec(declared, specs)
+        return {"$ref": f"#/$defs/{declared.__name__}"}
+    return {"type": TYPES[declared]} if declared in TYPES else {}
+
+
+def _marked(found: Json, mark: Any, declared: Any) -> Json:
+    """The schema of a value with what its annotation adds."""
+    if isinstance(mark, Alone):
+        return {}
+    if isinstance(mark, Constraint):
+        lengths = zip(
+            OF_LENGTHS.get(found.get("type", ""), ()), (mark.min_length or None, mark.max_length), strict=False
+        )
+        stated = {name: getattr(mark, own) for own, name in OF_CONSTRAINTS.items()} | dict(lengths)
+        return _sorted(found | {name: value for name, value in stated.items() if value is not None}) if found else found
+    if isinstance(mark, Tagged):
+        fields = {spec["$ref"].rpartition("/")[2]: spec["$ref"] for spec in found["anyOf"]}
+        of = {
+            tag: fields[spec.__name__]
+            for spec in get_args(declared)
+            for tag in get_args(spec.model_fields[mark.value].annotation)
+        }
+        return {"discriminator": {"mapping": _sorted(of), "propertyName": mark.value}, "oneOf": found["anyOf"]}
+    if not isinstance(mark, Before) or "enum" in found:  # a word is read in any case
+        return found
+    return {
+        "anyOf": _flattened([found, {**({"pattern": COUNT_PATTERN} if mark.value is count else {}), "type": "string"}])
+    }
+
+
+def _flattened(found: Iterable[Json]) -> list[Json]:
+    """The alternatives of all schemas."""
+    return [branch for each in found for branch in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
 
 
 def _with_range(field: Json) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
-
 from sizing.specs.engine_time import HIGH_END, OwnRuns
-from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.spec import Before, Constraint, Spec
+from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 DrivingMode = Literal["served", "batch", "offline"]
@@ -75,7 +74,7 @@ class Correction(Spec):
     source: Text = "none"
 
 
-UNCORRECTED = Correction.model_construct()  # model_construct builds no validator
+UNCORRECTED = Correction()
 
 
 def of_own(runs: OwnRuns) -> tuple[Band, ...]:
@@ -150,7 +149,7 @@ class Bands(OneFile, Sourced):
 
     FILE = "hardware_profiles/_bands.yaml"
 
-    bands: Annotated[tuple[Band, ...], BeforeValidator(_of_lines)]
+    bands: Annotated[tuple[Band, ...], Before(_of_lines)]
 
 
 class Corrections(OneFile, Sourced):
@@ -211,4 +210,4 @@ class PublishedRuns(OneFile, Sourced):
     groups: tuple[Text, ...]
     runs: Text
     least_groups: PositiveInt
-    tail: Annotated[float, Field(ge=0, lt=0.5, strict=True)] = 1 - HIGH_END
+    tail: Annotated[float, Constraint(ge=0, lt=0.5)] = 1 - HIGH_END

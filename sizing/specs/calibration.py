@@ -1,14 +1,11 @@
 """Rules for refitting constants of engines and kernels: the file hardware_profiles/_calibration.yaml."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
-
-from pydantic import Field
 
 from sizing.specs.bands import BandMetric
 from sizing.specs.engine_time import Factor
-from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.spec import Constraint, Spec
+from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, OneFile, Positive, PositiveInt, Text
 
 
 class Fitted(Spec):
@@ -62,7 +59,7 @@ class BandRules(Spec):
     rows_per_run: dict[Text, PositiveInt]
     least_rows: PositiveInt
     least_groups: PositiveInt
-    tails: tuple[Annotated[float, Field(ge=0, lt=0.5, strict=True)], ...]
+    tails: tuple[Annotated[float, Constraint(ge=0, lt=0.5)], ...]
     covered: Fraction
 
 
@@ -112,7 +109,7 @@ class Calibration(OneFile):
     not_fitted: tuple[NotFitted, ...]
     rows_per_group: PositiveInt
     least_points: PositiveInt
-    folds: Annotated[int, Field(ge=2, strict=True)]
+    folds: Annotated[int, Constraint(ge=2)]
     loss_scale: Positive
     prior_weight: NonNegative
     rounds: PositiveInt

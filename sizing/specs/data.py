@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.spec import Spec
+from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Text
 from sizing.specs.workload import Limits
 
 

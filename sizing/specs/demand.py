@@ -5,10 +5,9 @@ A profile has 24 weights (hours of a day) or 168 weights (hours of a week).
 
 import math
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
-
+from sizing.specs.spec import After, Alone, Constraint, Schema, Spec
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
 from sizing.specs.values import (
     AsNumber,
@@ -19,7 +18,6 @@ from sizing.specs.values import (
     Positive,
     PositiveInt,
     Sourced,
-    Spec,
     Text,
     above,
     within,
@@ -87,8 +85,8 @@ def _profile(value: Any) -> str | tuple[float, ...]:
 # What a workload states: a name, a path, or weights.
 _WEIGHT = {"type": "number", "minimum": 0}
 _WEIGHTS = {"type": "array", "items": _WEIGHT, "minItems": HOURS_OF_DAY, "maxItems": HOURS_OF_WEEK}
-_NAME_OR_WEIGHTS = WithJsonSchema({"anyOf": [{"type": "string"}, _WEIGHTS]})
-StatedProfile = Annotated[str | tuple[float, ...], PlainValidator(_profile), _NAME_OR_WEIGHTS]
+_NAME_OR_WEIGHTS = Schema({"anyOf": [{"type": "string"}, _WEIGHTS]})
+StatedProfile = Annotated[str | tuple[float, ...], Alone(_profile), _NAME_OR_WEIGHTS]
 
 
 class Profile(Spec):
@@ -96,7 +94,7 @@ class Profile(Spec):
 
     name: Text
     description: Text
-    weights: Annotated[tuple[NonNegative, ...], PlainValidator(lambda value: check_weights(_listed(value)))]
+    weights: Annotated[tuple[NonNegative, ...], Alone(lambda value: check_weights(_listed(value)))]
     kind: Kind
     source: Text
     date: Text
@@ -108,7 +106,7 @@ def _listed(value: Any) -> Any:
     return value
 
 
-Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
+Discount = Annotated[float, Constraint(ge=0, lt=1)]
 
 
 class Scaling(OneFile, Sourced):
@@ -140,7 +138,7 @@ def _is_duration(text: str) -> str:
     return text
 
 
-Duration = Annotated[Text, AfterValidator(_is_duration), Field(description="a duration with its unit (10min)")]
+Duration = Annotated[Text, After(_is_duration), Constraint(words="a duration with its unit (10min)")]
 
 
 class Sessions(Spec):
@@ -169,12 +167,11 @@ class CallsPerYear(Spec):
     minutes: Annotated[float, above(0, 1e6)] | None = None
     requests_per_minute: Annotated[float, above(0, 1e6)] | None = None
 
-    @model_validator(mode="after")
-    def _counts_requests_once(self) -> Self:
+    def validate(self) -> None:
+        """Refuse requests that are counted twice, or not at all."""
         by_time = (self.minutes, self.requests_per_minute)
         if (self.requests_per_call is None) == (by_time == (None, None)) or by_time.count(None) == 1:
             raise ValueError("state requests_per_call, or minutes and requests_per_minute")
-        return self
 
     @property
     def requests_each(self) -> float:
@@ -215,8 +212,8 @@ class Demand(Spec):
     think_time: Duration | None = None
     within: Duration | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
+    def validate(self) -> None:
+        """Refuse no demand, several, and details of another one."""
         given = [name for name in self.kinds() if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"states {len(given)} demands, {' and '.join(given)}; state exactly one")
@@ -228,7 +225,6 @@ class Demand(Spec):
             raise ValueError("think_time is of concurrent_users, who ask again after it")
         if (self.within is None) != (self.documents is None):
             raise ValueError("documents and within state a demand together: 2,000,000 documents within 6h")
-        return self
 
     @classmethod
     @cache

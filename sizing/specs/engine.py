@@ -2,8 +2,6 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator
-
 from sizing.specs.engine_time import (
     LAYER_LAUNCHES,
     FrontEnd,
@@ -17,19 +15,9 @@ from sizing.specs.engine_time import (
     SpeculationHost,
     VectorAttention,
 )
+from sizing.specs.spec import Before, Spec
 from sizing.specs.units import MICRO
-from sizing.specs.values import (
-    Flag,
-    Fraction,
-    NonNegative,
-    NonNegativeInt,
-    Positive,
-    PositiveInt,
-    Spec,
-    Text,
-    above,
-    within,
-)
+from sizing.specs.values import Flag, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Text, above, within
 
 Sparse = Literal["indexed", "compressed"]
 Windows = Literal["alike", "unlike", "chunked"]
@@ -67,7 +55,7 @@ class Row(Spec):
 
     since: Text
     until: Text | None = None
-    when: When = When.model_construct()
+    when: When = When()
     value: Any
     source: Text
     evidence: Literal["read", "inferred", "from memory", "measured", "assumed"]
@@ -271,7 +259,7 @@ def _backend(value: Any) -> Any:
     return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
 
 
-Backend = Annotated[All2All, BeforeValidator(_backend)]  # as a user writes it
+Backend = Annotated[All2All, Before(_backend)]  # as a user writes it
 MostSequences = Annotated[int, above(0, 1_000_000)]
 TokensOfStep = Annotated[int, above(0, 10_000_000)]
 Imbalance = Annotated[float, within(1, 1_000)]
@@ -377,7 +365,7 @@ class EngineSettings(Spec):
     one_expert_kernel: Flag = False
     quick_experts: QuickExperts | None = None
     shared_expert_tokens: NonNegativeInt = 0
-    qk_norm_kernels: NormKernels = NormKernels.model_construct(by_head=1, over_heads=2)
+    qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     vector_attention: VectorAttention | None = None

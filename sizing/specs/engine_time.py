@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, Self, get_args
 
+from sizing.specs.spec import Spec
 from sizing.specs.units import parse_version
-from sizing.specs.values import Flag, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, within
+from sizing.specs.values import Flag, Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Text, within
 
 LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
 Added = Annotated[float, within(-1e6, 1e6, "microseconds")]

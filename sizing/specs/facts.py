@@ -1,14 +1,11 @@
 """Published facts about optimisations, what no profile models, and the pages that `llmsize explain` shows."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
-
 from sizing.specs.errors import InputError, unknown
-from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text, within
+from sizing.specs.spec import Spec
+from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Text, within
 
 TopicKind = Literal["term", "optimisation"]
 Evidence = Literal["read", "from memory", "derived", "assumed"]
@@ -104,13 +101,12 @@ class ImageRule(Sourced):
     most_tiles: PositiveInt | None = None
     evidence: Evidence
 
-    @model_validator(mode="after")
-    def _bounded(self) -> ImageRule:
+    def validate(self) -> None:
+        """Refuse a bound of another rule, and a rule without its bound."""
         if (self.rule in ("merged", "padded")) != (self.most_tokens is not None):
             raise ValueError("most_tokens belongs to the rules merged and padded, and to them alone")
         if (self.rule == "tiled") != (self.most_tiles is not None):
             raise ValueError("most_tiles belongs to rule tiled, and to it alone")
-        return self
 
 
 class Assumed(Spec):
@@ -198,13 +194,12 @@ class Topic(Spec):
     sources: tuple[Text, ...]
     date: Text
 
-    @model_validator(mode="after")
-    def _whole(self) -> Topic:
+    def validate(self) -> None:
+        """Refuse an optimisation without its judgement."""
         judged = ("helps", "does_not_help", "quality")
         missing = [name for name in judged if getattr(self, name) is None]
         if self.kind == "optimisation" and missing:
             raise ValueError(f"an optimisation needs {', '.join(missing)}")
-        return self
 
 
 class Unmodelled(Spec):

@@ -2,12 +2,11 @@
 
 import re
 from datetime import date
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from typing import Annotated, Any, ClassVar, Literal
 
 from sizing.specs.demand import StatedProfile
-from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Spec, Text, within
+from sizing.specs.spec import After, Alone, Constraint, Schema, Spec
+from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Text, within
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|w|y)\Z")
@@ -54,9 +53,9 @@ def _plannable(value: date) -> date:
     return value
 
 
-Day = Annotated[date, PlainValidator(_day)]
-LongHours = Annotated[float, PlainValidator(_long_hours)]
-Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), AsShare]
+Day = Annotated[date, Alone(_day)]
+LongHours = Annotated[float, Alone(_long_hours)]
+Target = Annotated[float, Constraint(ge=LEAST_AVAILABILITY, lt=1), AsShare]
 Available = Annotated[float, within(LEAST_AVAILABILITY, 1), AsShare]
 
 
@@ -67,6 +66,8 @@ class PlanRules(Spec):
     `months` later, the growth ends.
     """
 
+    ALIASES: ClassVar = {"start": "from"}
+
     spare: Annotated[int, within(0, 10_000)] | None = None
     headroom: Growth | None = None
     availability: Target | None = None
@@ -76,10 +77,10 @@ class PlanRules(Spec):
     failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
     maintenance: bool | None = None
     growth: MonthlyGrowth | None = None
-    start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
-    until: Annotated[date, PlainValidator(_end)] | None = None
+    start: Annotated[Day, After(_plannable)] | None = None
+    until: Annotated[date, Alone(_end)] | None = None
     months: Annotated[int, within(1, 10_000)] | None = None
-    lead_time: Annotated[LongHours, Field(le=MOST_LEAD_HOURS)] | None = None
+    lead_time: Annotated[LongHours, Constraint(le=MOST_LEAD_HOURS)] | None = None
     min_replicas: Annotated[int, within(1, 10_000)] | None = None
     spot: ShareOfAll | None = None
     cloud: Text | None = None
@@ -98,7 +99,7 @@ class Member(Spec):
     """
 
     name: Text | None = None
-    workload: Annotated[Any, PlainValidator(_workload), WithJsonSchema({"type": ["string", "object"]})]
+    workload: Annotated[Any, Alone(_workload), Schema({"type": ["string", "object"]})]
     gpu: Text | None = None
     profile: StatedProfile | None = None
     pool: Annotated[Literal["shared", "separate"], AnyCase] = "separate"
@@ -109,16 +110,13 @@ class Fleet(Spec):
 
     name: Text | None = None
     description: Text | None = None
-    fleet: Annotated[
-        tuple[Member, ...], Field(min_length=1, max_length=100, description="a list of 1 to 100 workloads")
-    ]
-    planning: PlanRules = PlanRules.model_construct()
+    fleet: Annotated[tuple[Member, ...], Constraint(min_length=1, max_length=100, words="a list of 1 to 100 workloads")]
+    planning: PlanRules = PlanRules()
     source: Text | None = None
 
-    @model_validator(mode="after")
-    def _told_apart(self) -> Self:
+    def validate(self) -> None:
+        """Refuse two workloads of one name."""
         names = [member.name for member in self.fleet if member.name is not None]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"two workloads are called {', '.join(sorted(twice))}; each needs a name of its own")
-        return self

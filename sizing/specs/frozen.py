@@ -23,6 +23,7 @@ class Frozen:
     _defaults: ClassVar[dict[str, Any]]
     _made: ClassVar[dict[str, Callable[[], Any]]]  # defaults that are made for each instance
     _compared: ClassVar[attrgetter[Any]]
+    _shown: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, *, kw_only: bool = False) -> None:
         """Find the fields of a class of records."""
@@ -33,6 +34,7 @@ class Frozen:
         cls._defaults = {each.name: each.default for each in found if each.default is not MISSING}
         cls._made = {each.name: each.default_factory for each in found if each.default_factory is not MISSING}
         cls._compared = attrgetter("__class__", *(each.name for each in found if each.compare))
+        cls._shown = tuple(each.name for each in found if each.repr)
 
     def __init__(self, *values: Any, **named: Any) -> None:
         """Set the fields. Raises TypeError for a field that is missing or unknown."""
@@ -55,8 +57,8 @@ class Frozen:
 
     def __repr__(self) -> str:
         """Name the fields, as a dataclass does."""
-        shown = (each.name for each in fields(self) if each.repr)  # type: ignore[arg-type]
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
+        return f"{type(self).__qualname__}({shown})"
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: a record is frozen. Raises FrozenInstanceError."""

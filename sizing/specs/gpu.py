@@ -3,12 +3,11 @@
 import re
 from datetime import date
 from itertools import pairwise
-from typing import Annotated, Literal, Self, TypeVar
-
-from pydantic import AfterValidator, Field, model_validator
+from typing import Annotated, Literal
 
 from sizing.specs.engine_time import OwnRuns
 from sizing.specs.frozen import Frozen
+from sizing.specs.spec import After, Constraint, Spec, Tagged
 from sizing.specs.values import (
     Bandwidth,
     Gibibytes,
@@ -22,7 +21,6 @@ from sizing.specs.values import (
     Positive,
     PositiveInt,
     Sourced,
-    Spec,
     Text,
     Tflops,
     UsdPerHour,
@@ -48,14 +46,10 @@ BRIDGED_GPUS = 2  # a bridge joins two GPUs
 MOST_BF16_PER_FP16 = 4
 
 
-SpecT = TypeVar("SpecT", bound=Spec)
-
-
-def _checked(spec: SpecT, wrong: list[str]) -> SpecT:
-    """Return the spec. Raises ValueError, as pydantic expects from validators, if `wrong` is not empty."""
+def _refuse(wrong: list[str]) -> None:
+    """Raise ValueError if `wrong` is not empty."""
     if wrong:
         raise ValueError("; ".join(wrong))
-    return spec
 
 
 def _curve_faults(**columns: tuple[float, ...]) -> list[str]:
@@ -79,8 +73,8 @@ class Memory(Spec):
     bandwidth_gb_per_s: Bandwidth
     type: Text
 
-    @model_validator(mode="after")
-    def _reports_no_more_than_marketed(self) -> Self:
+    def validate(self) -> None:
+        """Refuse more memory than is marketed."""
         most_gib = self.marketed_gb * MARKETED_SLACK
         stated = {
             "cuda_visible_gib": (self.cuda_visible_gib, 1),
@@ -88,7 +82,7 @@ class Memory(Spec):
         }
         over = {name: value for name, (value, per_gib) in stated.items() if value / per_gib > most_gib}
         size = f"is more than the marketed size, {self.marketed_gb:g}"
-        return _checked(self, [f"{name} {value:g} {size}" for name, value in over.items()])
+        _refuse([f"{name} {value:g} {size}" for name, value in over.items()])
 
 
 class Link(Spec):
@@ -118,9 +112,8 @@ class DenseTflops(Spec):
     int8: Tflops | None = None
     fp4: Tflops | None = None
 
-    @model_validator(mode="after")
-    def _narrower_is_not_slower(self) -> Self:
-        """Check that no narrower format is slower on the same tensor cores.
+    def validate(self) -> None:
+        """Refuse a narrower format that is slower on the same tensor cores.
 
         INT8 is not checked because some GPUs cut it down on purpose, FP32 because it runs on other units.
         """
@@ -132,7 +125,7 @@ class DenseTflops(Spec):
         ]
         if self.bf16 is not None and self.bf16 > MOST_BF16_PER_FP16 * self.fp16:
             wrong.append(f"bf16 {self.bf16:g} is more than {MOST_BF16_PER_FP16} times fp16 {self.fp16:g}")
-        return _checked(self, wrong)
+        _refuse(wrong)
 
 
 class Datasheet(Spec):
@@ -238,9 +231,9 @@ class PrefillAttentionRow(_Measured):
     tokens: tuple[PositiveInt, ...]
     flop_fraction: tuple[PeakShare, ...]
 
-    @model_validator(mode="after")
-    def _is_a_curve(self) -> Self:
-        return _checked(self, _curve_faults(tokens=self.tokens, flop_fraction=self.flop_fraction))
+    def validate(self) -> None:
+        """Refuse columns that are no curve."""
+        _refuse(_curve_faults(tokens=self.tokens, flop_fraction=self.flop_fraction))
 
 
 class CollectiveRow(_Measured):
@@ -254,14 +247,14 @@ class CollectiveRow(_Measured):
     kib: tuple[Positive, ...]
     us: tuple[Positive, ...]
 
-    @model_validator(mode="after")
-    def _is_a_curve(self) -> Self:
-        return _checked(self, _curve_faults(kib=self.kib, us=self.us))
+    def validate(self) -> None:
+        """Refuse columns that are no curve."""
+        _refuse(_curve_faults(kib=self.kib, us=self.us))
 
 
 EfficiencyRow = Annotated[
     GemmRow | MoeRow | DecodeAttentionRow | MlaDecodeRow | PrefillAttentionRow | CollectiveRow,
-    Field(discriminator="operation"),
+    Tagged("operation"),
 ]
 
 
@@ -289,10 +282,10 @@ def _in_calendar(stated: str) -> str:
 # A day, a month, a year, or a span of these.
 PriceDate = Annotated[
     Text,
-    AfterValidator(_in_calendar),
-    Field(
+    After(_in_calendar),
+    Constraint(
         pattern=r"^[0-9]{4}(-[0-9]{2}){0,2}((-| to )[0-9]{4}(-[0-9]{2}){0,2})?$",
-        description="a day, month or year, or a span: 2026-11-28, 2026-03 to 2026-07",
+        words="a day, month or year, or a span: 2026-11-28, 2026-03 to 2026-07",
     ),
 ]
 
@@ -310,11 +303,11 @@ class Price(Spec):
     source: Text
     confidence: Confidence | None = None
 
-    @model_validator(mode="after")
-    def _has_its_price(self) -> Self:
+    def validate(self) -> None:
+        """Refuse an offer without the price of its kind."""
         bought = self.kind == "purchase"
         if (self.purchase_usd is not None, self.usd_per_gpu_hour is not None) == (bought, not bought):
-            return self
+            return
         stated = "purchase_usd" if bought else "usd_per_gpu_hour"
         raise ValueError(f"an offer of kind {self.kind} states {stated}, and no other price")
 

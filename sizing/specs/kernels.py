@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
-
 from sizing.specs.frozen import Frozen
-from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
+from sizing.specs.spec import Constraint, Spec
+from sizing.specs.values import NO_ENTRIES, Fraction, NonNegative, OneFile, PositiveInt, Sourced, Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +90,7 @@ class ExpertKernel(MeasuredKernel, kw_only=True):
         return self.gated == gated and self.ranks in ("any", "one" if ranks == 1 else "several")
 
 
-Knots = Annotated[tuple[float, ...], Field(min_length=2)]
+Knots = Annotated[tuple[float, ...], Constraint(min_length=2)]
 
 
 class ExpertKnots(Sourced):
@@ -105,7 +104,7 @@ class ExpertKnots(Sourced):
     unevenness: Knots
     fan_out: Knots
     pairs: Knots
-    popularity: Annotated[float, Field(ge=1)]
+    popularity: Annotated[float, Constraint(ge=1)]
 
     @property
     def spread(self) -> float:
@@ -126,14 +125,14 @@ class Chips(Spec):
 
     files: tuple[Text, ...]
     reference: Text
-    reference_w: Annotated[float, Field(gt=0)]
-    reference_tflops: Annotated[float, Field(gt=0)]
+    reference_w: Annotated[float, Constraint(gt=0)]
+    reference_tflops: Annotated[float, Constraint(gt=0)]
     multiprocessors: PositiveInt
     sustained: Fraction
     sustained_experts: Fraction
     most_read: Fraction = 1.0
-    of: dict[Text, PositiveInt] = Field(default_factory=dict)
-    drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    of: dict[Text, PositiveInt] = NO_ENTRIES
+    drawn_gb_per_s: dict[Text, Annotated[float, Constraint(gt=0)]] = NO_ENTRIES
 
     def weight_of_the_rest(self, gpu: str, tflops: float) -> float:
         """The weight of all work outside the tensor cores in a kernel's time, relative to the reference GPU.
@@ -181,8 +180,8 @@ class Forms(Sourced):
     decode: AttentionKnots
     prefill: AttentionKnots
     pair_heads: Knots
-    contexts: Annotated[tuple[float, ...], Field(min_length=1)]
-    fading_octaves: Annotated[float, Field(gt=0)]
+    contexts: Annotated[tuple[float, ...], Constraint(min_length=1)]
+    fading_octaves: Annotated[float, Constraint(gt=0)]
 
 
 class MeasuredKernels(OneFile):

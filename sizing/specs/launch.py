@@ -1,14 +1,12 @@
 """How engines are started: the flags of each version, a deployment as read or written, and its policy."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
-
-from pydantic import Field, model_validator
+from typing import Annotated, Any, Literal
 
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE
 from sizing.specs.optimisations import MOST_REPLICAS, Lora, Optimisations, Speculative
+from sizing.specs.spec import Constraint, Spec
 from sizing.specs.values import (
+    NO_ENTRIES,
     AsShare,
     Flag,
     Fraction,
@@ -18,7 +16,6 @@ from sizing.specs.values import (
     Positive,
     PositiveInt,
     Sourced,
-    Spec,
     Text,
     above,
     within,
@@ -45,7 +42,7 @@ COUNTS: tuple[Term, ...] = (
 SHARES: tuple[Term, ...] = ("memory_fraction",)
 
 
-Words = Annotated[dict[str, str], Field(default_factory=dict)]
+Words = dict[str, str]
 
 
 class EngineFlag(Spec):
@@ -63,10 +60,10 @@ class EngineFlag(Spec):
     flags: tuple[Text, ...] = ()
     off: tuple[Text, ...] = ()
     switch: Flag = False
-    values: Words
-    also: Words
+    values: Words = NO_ENTRIES
+    also: Words = NO_ENTRIES
     unknown: tuple[Text, ...] = ()
-    unread: Words
+    unread: Words = NO_ENTRIES
     choices: tuple[int, ...] = ()
     made: tuple[Text, ...] = ()
     any_format: tuple[Text, ...] = ()
@@ -105,7 +102,7 @@ class EngineSettingsFile(Spec):
     """
 
     flags: tuple[Text, ...]
-    flag_until: Words
+    flag_until: Words = NO_ENTRIES
     name: Text
 
 
@@ -136,7 +133,7 @@ class IgnoredFlags(Spec):
     switches: tuple[Text, ...] = ()
     on: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
-    limited: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
+    limited: dict[str, tuple[Text, ...]] = NO_ENTRIES
     unmodelled: tuple[Text, ...] = ()
     of_model: tuple[Text, ...] = ()
     model_keys: tuple[Text, ...] = ()
@@ -162,7 +159,7 @@ class EngineFlags(Sourced):
     serves: tuple[Text, ...]
     images: tuple[Text, ...]
     image: Text
-    vendor_images: Words
+    vendor_images: Words = NO_ENTRIES
     command: tuple[Text, ...]
     model_flags: tuple[Text, ...]
     tp_counts: Literal["attention", "stage"]
@@ -183,7 +180,7 @@ class EngineFlags(Sourced):
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
-    refused_variables: dict[str, dict[str, Text]] = Field(default_factory=dict)
+    refused_variables: dict[str, dict[str, Text]] = NO_ENTRIES
     note: Text | None = None
 
     def states(self, term: Term) -> bool:
@@ -204,7 +201,7 @@ class BenchmarkTool(Spec):
     open_load: Text
     closed_load: Text
     goals: Text | None = None
-    added_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
+    added_tokens: Annotated[int, Constraint(ge=0)] = 0
 
 
 class Charts(Spec):
@@ -330,7 +327,7 @@ class Launched(Spec):
     replicas: Annotated[int, above(0, MOST_REPLICAS)] | None = None
     precision: Precision | None = None
     kv_precision: KvPrecision = "auto"
-    serving: Serving = Serving.model_construct()
+    serving: Serving = Serving()
     speculative: Speculative | None = None
     lora: Lora | None = None
     role: Role = "whole"
@@ -339,9 +336,8 @@ class Launched(Spec):
     reserved_gpus: GroupSize | None = None
     task: Task | Literal["pooling"] | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _as_workloads_write(cls, data: object) -> object:
+    def prepared(cls, data: Any) -> Any:
         """Read `speculative` and `lora` as a workload writes them."""
         if not isinstance(data, dict):
             return data
@@ -366,6 +362,6 @@ class Policy(Spec):
 class DeploymentFile(Spec):
     """A user's own deploy.yaml: existing deployments, the demand that they serve, and a policy."""
 
-    deployments: Annotated[tuple[Launched, ...], Field(min_length=1, max_length=256)]
+    deployments: Annotated[tuple[Launched, ...], Constraint(min_length=1, max_length=256)]
     demand: Text | None = None
-    policy: Policy = Policy.model_construct()
+    policy: Policy = Policy()

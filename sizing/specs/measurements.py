@@ -1,13 +1,10 @@
 """How published benchmarks were run, for what their rows leave out: the file workloads/_benchmarks.yaml."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from sizing.specs.engine_time import FusedAllReduce, HostTime
-from sizing.specs.values import Flag, Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.spec import Constraint, Spec
+from sizing.specs.values import Flag, Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -15,7 +12,7 @@ class VersionSpelling(Spec):
     """The version that a spelling stands for, in rows whose source contains `rows_of` (None: any)."""
 
     engine: Text
-    stated: Annotated[str, Field(strict=True)]
+    stated: str
     rows_of: Text | None = None
     version: Text
     why: Text
@@ -224,7 +221,7 @@ class Agreement(Spec):
 class Stretch(Spec):
     """The `factor` by which published runs exceed the positions that a config states."""
 
-    factor: Annotated[float, Field(ge=1, strict=True)]
+    factor: Annotated[float, Constraint(ge=1)]
     source: Text
 
 

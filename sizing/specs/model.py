@@ -4,10 +4,9 @@ import math
 from dataclasses import field
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from sizing.specs.frozen import Frozen
-from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text, above
+from sizing.specs.spec import Spec
+from sizing.specs.values import OneFile, Positive, PositiveInt, Sourced, Text, above, written
 from sizing.specs.workload import Precision
 
 # The part of a model that a weight matrix belongs to. Quantised checkpoints name the parts that stay in 16 bit.
@@ -302,11 +301,11 @@ class Checkpoint(Spec):
 
     name: Text
     profile: Text
-    positions: Annotated[int, Field(gt=0)] | None = None
+    positions: Annotated[PositiveInt, written(int)] | None = None
     stored: Text | None = None
     kept: tuple[Text, ...] = ()
     cache: Literal["fp8"] | None = None
-    vocabulary: Annotated[int, Field(gt=0)] | None = None
+    vocabulary: Annotated[PositiveInt, written(int)] | None = None
     head: Literal["apart"] | None = None
     task: Literal["embed", "score"] | None = None
     evidence: Literal["read", "several", "memory"]

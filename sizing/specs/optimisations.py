@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
-
 from sizing.specs.engine import Backend, MostSequences, TokensOfStep
 from sizing.specs.errors import nearest
+from sizing.specs.spec import Before, Constraint, Spec
 from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
 from sizing.specs.values import (
     MOST_GROUP,
@@ -22,7 +21,6 @@ from sizing.specs.values import (
     PositiveInt,
     ShareOfAll,
     Sourced,
-    Spec,
     Text,
     above,
 )
@@ -108,11 +106,11 @@ class PoolLayout(Spec):
 class Disaggregate(Spec):
     """Prefill and decode on separate GPUs. The search chooses a pool that is not described."""
 
-    prefill: PoolLayout = PoolLayout.model_construct()
-    decode: PoolLayout = PoolLayout.model_construct()
+    prefill: PoolLayout = PoolLayout()
+    decode: PoolLayout = PoolLayout()
 
 
-Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
+Pools = Annotated[Disaggregate, Before(read_pools)]
 
 
 class HandOver(OneFile, Sourced):
@@ -250,14 +248,13 @@ class Speculative(Spec):
     method: Text
     tokens: Annotated[int, above(0, MOST_DRAFTED)] | None = None
     acceptance: ShareOfAll | None = None
-    by_depth: Annotated[tuple[ShareOfAll, ...], Field(min_length=1, max_length=MOST_DRAFTED)] | None = None
+    by_depth: Annotated[tuple[ShareOfAll, ...], Constraint(min_length=1, max_length=MOST_DRAFTED)] | None = None
     model: Text | None = None
 
-    @model_validator(mode="after")
-    def _one_acceptance(self) -> Self:
+    def validate(self) -> None:
+        """Refuse two acceptances."""
         if self.acceptance is not None and self.by_depth is not None:
             raise ValueError("acceptance is for all drafted tokens, by_depth for each: state one of them")
-        return self
 
     def drafts_as(self, other: Self) -> bool:
         """Whether the other one has the same method, and the same tokens where it states them."""
@@ -343,12 +340,12 @@ _images = _sizes("count", "height", "width", form="NxHxW, as 2x1024x768")
 class Optimisations(Spec):
     """The optimisations that a workload asks for. An absent one is off."""
 
-    speculative: Annotated[Speculative, BeforeValidator(_speculative)] | None = None
+    speculative: Annotated[Speculative, Before(_speculative)] | None = None
     sparsity: Sparsity | None = None
-    prefix: Annotated[Prefix, BeforeValidator(_prefix)] | None = None
-    lora: Annotated[Lora, BeforeValidator(_lora)] | None = None
-    images: Annotated[Images, BeforeValidator(_images)] | None = None
-    kv_offload: Annotated[KvOffload, BeforeValidator(_offload)] | None = None
+    prefix: Annotated[Prefix, Before(_prefix)] | None = None
+    lora: Annotated[Lora, Before(_lora)] | None = None
+    images: Annotated[Images, Before(_images)] | None = None
+    kv_offload: Annotated[KvOffload, Before(_offload)] | None = None
     disaggregate: Pools | None = None
 
     def asked(self) -> dict[str, Any]:
@@ -356,4 +353,4 @@ class Optimisations(Spec):
         return {} if self == NOTHING_ASKED else self.model_dump(exclude_none=True)
 
 
-NOTHING_ASKED = Optimisations.model_construct()
+NOTHING_ASKED = Optimisations()

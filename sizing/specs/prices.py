@@ -3,16 +3,13 @@
 Every field of a server may be absent. A user's own file states what is known, and default numbers fill the rest.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
-
 from sizing.specs.gpu import Confidence
-from sizing.specs.values import AsShare, Kind, OneFile, PositiveInt, ShareOfAll, Sourced, Spec, Text, within
+from sizing.specs.spec import Before, Spec
+from sizing.specs.values import NO_ENTRIES, AsShare, Kind, OneFile, PositiveInt, ShareOfAll, Sourced, Text, within
 
-AsFloat = BeforeValidator(lambda value: float(value) if type(value) is int else value)
+AsFloat = Before(lambda value: float(value) if type(value) is int else value)
 UsdPerMillion = Annotated[float, within(0, 100_000), AsFloat]
 
 
@@ -91,20 +88,15 @@ class Server(Spec):
     pue: Pue | None = None
     usd_per_kwh: Tariff | None = None
     uptime: Uptime | None = None
-    sources: Annotated[dict[str, Basis], Field(default_factory=dict)]
+    sources: dict[str, Basis] = NO_ENTRIES
 
-    @model_validator(mode="after")
-    def _sources_are_of_fields(self) -> Server:
+    def validate(self) -> None:
+        """Refuse sources of what is no field, and a server that is worth more than it cost."""
         unknown = [name for name in self.sources if name not in type(self).model_fields]
         if unknown:
             raise ValueError(f"sources are of {', '.join(unknown)}, which is no field of a server")
-        return self
-
-    @model_validator(mode="after")
-    def _keeps_less_than_it_cost(self) -> Server:
         if self.residual_usd is not None and self.price_usd is not None and self.residual_usd > self.price_usd:
             raise ValueError(f"residual_usd ({self.residual_usd:g}) is more than price_usd ({self.price_usd:g})")
-        return self
 
 
 # Fields that grow with the number of GPUs. Their values hold only for a server of that size.

@@ -1,39 +1,21 @@
-"""Types that specs share: checked numbers with their units, the strict base of all specs, and ranges of numbers.
+"""Types that specs share: checked numbers with their units, specs that state their source, and ranges of numbers.
 
 A datasheet's number outside its bounds is probably in another unit. A range in a workload (`2..5`) is read as its middle, and
 the range itself is kept for draws.
-
-Modules of specs do not postpone annotations, because pydantic would evaluate each as text. That takes as long as building the
-class.
 """
 
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-
+from sizing.specs.spec import Before, Constraint, Dumped, Spec, SpecError
 from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_number, parse_share
 
 
-class Constraint(NamedTuple):
-    """The constraint of a strict number or text, already in pydantic's own form: a `Field` is translated at each use."""
-
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    min_length: int | None = None
-
-    def __get_pydantic_core_schema__(self, source: type, _: object) -> dict[str, Any]:
-        """The schema of a `source` (bool, int, float, str) within the bounds."""
-        stated = {name: end for name, end in self._asdict().items() if end is not None}
-        return {"type": source.__name__, "strict": True, **stated}
-
-
-def within(least: float, most: float, words: str | None = None) -> object:
+def within(least: float, most: float, words: str | None = None) -> Constraint:
     """The constraint of a strict number from `least` to `most`; in faults `words` say what is allowed."""
-    return Field(ge=least, le=most, strict=True, description=words) if words else Constraint(ge=least, le=most)
+    return Constraint(ge=least, le=most, words=words)
 
 
 def above(least: float, most: float) -> Constraint:
@@ -51,7 +33,8 @@ NonNegativeInt = Annotated[int, within(0, int(MOST))]
 MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
 GroupSize = Annotated[int, above(0, MOST_GROUP)]
 Text = Annotated[str, Constraint(min_length=1)]
-Flag = Annotated[bool, Constraint()]
+Flag = bool
+NO_ENTRIES: dict[str, Any] = {}  # the default of mappings
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
 KIND_OF_EVIDENCE: dict[str, Kind] = {
@@ -64,14 +47,14 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 }
 
 
-def written(read: Callable[[str], Any]) -> BeforeValidator:
+def written(read: Callable[[str], Any]) -> Before:
     """A validator that reads text with `read` and passes any other value on unchanged."""
-    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+    return Before(lambda value: read(value) if isinstance(value, str) else value)
 
 
-def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
+def share_of(read: Callable[[str | float], float]) -> Before:
     """A validator that reads a share from text or a number, with the same rule for both."""
-    return BeforeValidator(lambda value: read(value) if type(value) in (str, int, float) else value)
+    return Before(lambda value: read(value) if type(value) in (str, int, float) else value)
 
 
 def count(value: object) -> object:
@@ -85,23 +68,16 @@ def count(value: object) -> object:
     return int(number) if number.is_integer() else number
 
 
-AsNumber = BeforeValidator(count)
+AsNumber = Before(count)
 AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
 # A written value reads back the same: 5 is written as 500%.
-_AS_GROWTH = PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share)
+_AS_GROWTH = Dumped(lambda share: f"{share * 100:.12g}%" if share > 1 else share)
 Growth = Annotated[float, within(0, MOST_GROWTH), share_of(parse_growth), _AS_GROWTH]
 MonthlyGrowth = Annotated[float, within(0, MOST_GROWTH), share_of(parse_monthly_growth), _AS_GROWTH]
 # Words are accepted in any case, like names of models and GPUs.
 AnyCase = written(lambda text: text.strip().lower())
 ShareOfAll = Annotated[float, within(0, 1), AsShare]
-
-
-class Spec(BaseModel):
-    """Base of every type that is read from a file."""
-
-    # Validators are built on first use, because most commands read only a few of these types.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Sourced(Spec):
@@ -148,25 +124,17 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
 RANGE_PATTERN = rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*$"  # also valid in other programs' regular expressions
 COUNT_PATTERN = rf"^\s*([-+]?[0-9]{{1,3}}(,[0-9]{{3}})+(\.[0-9]+)?[kKmM]?|{_NUMBER}[kKmM])\s*$"
-End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
-SpecT = TypeVar("SpecT", bound=BaseModel)
+End = Annotated[float, Constraint(finite=False)]  # which ends a number may have, its own field says
+SpecT = TypeVar("SpecT", bound=Spec)
 
 
 class RangeError(ValueError):
     """A range that its field does not allow. `path` is the path of the field, `refusal` the validation error of an end."""
 
-    def __init__(self, message: str, path: tuple[str, ...], refusal: "EndRefusal | None" = None) -> None:
+    def __init__(self, message: str, path: tuple[str, ...], refusal: SpecError | None = None) -> None:
         """Keep the place of the range and the refusal of its end."""
         super().__init__(message)
         self.path, self.refusal = path, refusal
-
-
-class EndRefusal(NamedTuple):
-    """The validation error of a range's end, with its spec and data."""
-
-    error: ValidationError
-    spec_type: type[BaseModel]
-    data: dict[str, Any]
 
 
 class Range(Spec):
@@ -199,7 +167,7 @@ def _split(data: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[float
             data[key] = int(middle) if middle.is_integer() else middle
 
 
-def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
+def check(holder: Spec, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
     """Raise RangeError for a range that does not ascend, has no number in `sections`, or has an end that its field refuses."""
     for field, span in uncertain.items():
         section, *steps = field.split(".")
@@ -207,13 +175,13 @@ def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Ra
         if not span.low < span.high:
             raise RangeError(f"{text} is no range: its second number must be the larger", path)
         spec = getattr(holder, section, None) if section in sections else None
-        if not isinstance(spec, BaseModel):
+        if not isinstance(spec, Spec):
             raise RangeError(f"{text}: no such number is stated", path)
         for end in (span.low, span.high):
             _check_end(spec, steps, end, path, text)
 
 
-def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str, ...], text: str) -> None:
+def _check_end(spec: Spec, steps: list[str], value: float, path: tuple[str, ...], text: str) -> None:
     """Raise RangeError if a spec refuses `value` for the field at `steps`."""
     data = spec.model_dump(exclude_unset=True)
     *holders, last = steps
@@ -227,8 +195,8 @@ def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str,
         type(spec).model_validate(data)
     except (KeyError, TypeError, IndexError):
         raise RangeError(f"{text}: no such number is stated", path) from None
-    except ValidationError as error:
-        raise RangeError(f"{text}: {value:g} is refused", path, EndRefusal(error, type(spec), data)) from None
+    except SpecError as error:
+        raise RangeError(f"{text}: {value:g} is refused", path, error) from None
 
 
 def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:

@@ -4,23 +4,15 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
 from sizing.specs.engine import Backend, Imbalance, MostSequences, TokensOfStep
 from sizing.specs.frozen import Frozen
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
+from sizing.specs.spec import Before, Constraint, Schema, Spec
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
+    NO_ENTRIES,
     AnyCase,
     AsNumber,
     AsShare,
@@ -35,7 +27,6 @@ from sizing.specs.values import (
     PositiveInt,
     Range,
     Sourced,
-    Spec,
     Text,
     above,
     within,
@@ -120,9 +111,9 @@ _BY_STATISTIC = {
 _LIMIT_FORMS = [{"type": "string"}, {**_BY_STATISTIC, "additionalProperties": {"type": "string"}}]
 LatencyLimit = Annotated[
     Limit,
-    BeforeValidator(_limit),
-    Field(description=f"a {_LIMITS}"),
-    WithJsonSchema({"description": f"A {_LIMITS}.", "anyOf": _LIMIT_FORMS}),
+    Before(_limit),
+    Constraint(words=f"a {_LIMITS}"),
+    Schema({"description": f"A {_LIMITS}.", "anyOf": _LIMIT_FORMS}),
 ]
 
 
@@ -211,7 +202,7 @@ class Tokens(Spec):
     osl_max: Length | None = None
     isl_std: Annotated[float, above(0, 1e9)] | None = None
     osl_std: Annotated[float, above(0, 1e9)] | None = None
-    _prompts: tuple[int, ...] = PrivateAttr(default=())
+    _prompts: tuple[int, ...] = ()
 
     @property
     def prompts(self) -> tuple[int, ...]:
@@ -221,12 +212,10 @@ class Tokens(Spec):
     def growing(self, prompts: tuple[int, ...]) -> Self:
         """The tokens of conversations whose turns have these `prompts`."""
         lengths = {"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
-        found = self.model_copy(update=lengths)
-        found._prompts = prompts
-        return found
+        return self.model_copy(update={**lengths, "_prompts": prompts})
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def validate(self) -> None:
+        """Refuse lengths whose maximum is below their mean, or cuts much of them."""
         for name in ("isl", "osl"):
             longest = getattr(self, f"{name}_max")
             if longest is not None and longest < getattr(self, name):
@@ -242,7 +231,6 @@ class Tokens(Spec):
                 what = f"lengths with {name}_std {std:g} do not fit below {name}_max {longest}"
                 mean = f"the mean would fall to {kept * getattr(self, name):.0f}"
                 raise ValueError(f"{what}: {mean}; a smaller std or a larger maximum is needed")
-        return self
 
     @property
     def longest(self) -> int:
@@ -288,9 +276,8 @@ class Serving(Spec):
     mamba_full_memory_ratio: Annotated[float, above(0, 100)] | None = None
     max_mamba_cache_size: PositiveInt | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _depth_of_layers(cls, data: Any) -> Any:
+    def prepared(cls, data: Any) -> Any:
         """Take the number of pipeline stages from `pp_layers` if `pp` is absent."""
         layers = data.get("pp_layers") if isinstance(data, dict) else None
         if layers is None or data.get("pp") is not None:
@@ -318,15 +305,14 @@ class Planning(Spec):
     peak_to_mean: Annotated[float, within(1, 1_000)] | None = None
     profile: StatedProfile | None = None
     poisson_percentile: Annotated[float, within(0.5, 0.999999), written(_percentile)] | None = None
-    price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), AsShare] | None = None
+    price_uncertainty: Annotated[float, Constraint(ge=0, lt=1), AsShare] | None = None
 
-    @model_validator(mode="after")
-    def _one_shape(self) -> Self:
+    def validate(self) -> None:
+        """Refuse a profile beside what it replaces."""
         besides = [name for name in REPLACED_BY_PROFILE if getattr(self, name) is not None]
         if self.profile is not None and besides:
             both = f"profile says when the load comes, and so does {' and '.join(besides)}"
             raise ValueError(f"{both}; state one of them")
-        return self
 
 
 RESULTS = 1  # a pooling request has one result, which counts as its first token
@@ -361,24 +347,23 @@ class Workload(Spec):
     name: Text | None = None
     description: Text | None = None
     model: Text
-    gpu: Annotated[tuple[Text, ...], BeforeValidator(_one_or_several)] = ()
+    gpu: Annotated[tuple[Text, ...], Before(_one_or_several)] = ()
     gpus: Annotated[PositiveInt, AsNumber] | None = None
     precision: Annotated[Precision, AnyCase] | None = None
     kv_precision: Annotated[KvPrecision, AnyCase] = "auto"
     task: Annotated[Task, AnyCase] = GENERATE
     tokens: Tokens
     demand: Demand | None = None
-    limits: Limits = Limits.model_construct()
+    limits: Limits = Limits()
     mode: Annotated[Literal["streaming", "sequential", "offline"], AnyCase] = "streaming"
-    serving: Serving = Serving.model_construct()
-    planning: Planning = Planning.model_construct()
-    uncertain: Annotated[dict[str, Range], Field(default_factory=dict)]
+    serving: Serving = Serving()
+    planning: Planning = Planning()
+    uncertain: dict[str, Range] = NO_ENTRIES
     optimisations: Optimisations = NOTHING_ASKED
     source: Text | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _middles(cls, data: Any) -> Any:
+    def prepared(cls, data: Any) -> Any:
         """Replace each range by its middle, and move the ranges to `uncertain`.
 
         A pooling task has one result per request unless `osl` is stated. Documents within a time are offline work.
@@ -395,19 +380,18 @@ class Workload(Spec):
         """Tokens of the longest sequence: prompt and output, or only the prompt of a pooling task."""
         return self.tokens.longest - (RESULTS if self.pooled else 0)
 
-    @field_validator("limits", "mode")
     @classmethod
-    def _nobody_waits(cls, value: Limits | str, info: ValidationInfo) -> Limits | str:
-        demand = info.data.get("demand")
+    def check_field(cls, name: str, before: Mapping[str, Any], value: Any) -> Any:
+        """Refuse limits and another mode where documents are done within a time."""
+        demand = before.get("demand")
         batch = demand is not None and demand.documents is not None
-        if batch and (value.stated if isinstance(value, Limits) else value != "offline"):
+        if batch and ((name == "limits" and value.stated) or (name == "mode" and value != "offline")):
             raise ValueError("documents within a time are offline work (mode offline), without limits on latency")
         return value
 
-    @model_validator(mode="after")
-    def _ranges_in_bounds(self) -> Self:
+    def validate(self) -> None:
+        """Refuse ranges of what is no number, and ends that their fields refuse."""
         values.check(self, UNCERTAIN_SECTIONS, self.uncertain)
-        return self
 
 
 class Defaults(OneFile, Sourced):

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/estimate.py [--runs 15] [--llmsize PATH]
 
-Commands take turns with the bare imports that every run pays anyway, so a ratio compares like with like on a busy machine.
+Commands take turns with bare imports, so a ratio compares like with like on a busy machine. The imports are the yardstick of
+all versions: no command loads pydantic any more, which is nearly a fifth of it.
 Give `--llmsize` the command of an installed copy (bytecode compiled); the one beside this Python is the default.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_new_demand_replaces_the_old_one_wholly() -> None:
 def test_overrides_do_not_change_what_they_are_given() -> None:
     demand = {"requests_per_s": 7.0}
     chat = load_workload("chat").spec
-    before = chat.model_copy(deep=True)
+    before = copy.deepcopy(chat)
     override(chat, {"demand": demand, "demand.requests_per_s": 8.0}, OPTIONS)
     assert demand == {"requests_per_s": 7.0}
     assert chat == before

@@ -70,7 +70,7 @@ def test_a_gpu_shows_datasheet_then_prices_then_measurements_then_each_source_on
 
 def test_a_measured_row_is_one_line_with_all_its_constants() -> None:
     spec = load_gpu("h100-sxm").spec
-    lines = lines_of(spec.model_dump(mode="json", exclude_unset=True))
+    lines = lines_of(spec.model_dump(json=True, exclude_unset=True))
     rows = lines[lines.index(next(line for line in lines if line.startswith("efficiency:"))) + 1 :][
         : len(spec.efficiency)
     ]

@@ -257,7 +257,7 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
 def test_an_entry_shows_its_sources_by_number(width: int) -> None:
     found = profiles.load_gpu("h100-sxm")
     text = render(
-        document_of_entry(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True))),
+        document_of_entry(Entry(found.id, found.path.name, found.spec.model_dump(json=True, exclude_none=True))),
         width,
     )
     lines = text.splitlines()

@@ -12,8 +12,6 @@ workloads/models/_families.csv describes a model type. Its `facts` hold wherever
 inside a wrapper. Keys that no reader knows are refused by name, unless _keys.yaml says that they change no size.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -147,7 +145,7 @@ class Fields:
         if text not in self.notes:
             self.notes.append(text)
 
-    def of_layer(self, index: int, layers: int) -> Fields:
+    def of_layer(self, index: int, layers: int) -> "Fields":
         """The fields of one layer. A list with a size for each layer is replaced by the layer's size."""
         own: dict[str, object] = {}
         for key in spelled(*BY_LAYER):
@@ -256,11 +254,11 @@ class Fields:
         found = self._typed(keys, lambda value: isinstance(value, list | tuple), "list")
         return None if found is None else tuple(found)
 
-    def inner(self, key: str, value: object) -> Fields:
+    def inner(self, key: str, value: object) -> "Fields":
         """A value inside a list or section as `Fields` that record into the same faults and notes."""
         return Fields({key: value}, self.where, self.faults, self.notes)
 
-    def section(self, key: str) -> Fields | None:
+    def section(self, key: str) -> "Fields | None":
         """A nested section that records into the same faults and notes; None without one. Anything else is a fault."""
         value = self._typed((key,), lambda value: isinstance(value, Mapping), "section", "fields in braces")
         if value is None:

@@ -47,7 +47,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     offloaded, stated = chosen.service.serving.cpu_offload_gb, serving.cpu_offload_gb
     if offloaded is not None and offloaded != stated:
         yield assumed("offloaded", stated=stated, value=round(offloaded, 2))
-    given = {**dict(serving), "cuda_graphs": 0.0 if serving.enforce_eager else serving.cuda_graphs_gib}
+    given = {**serving.model_dump(), "cuda_graphs": 0.0 if serving.enforce_eager else serving.cuda_graphs_gib}
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
     if model.unstretched == (longest := question.service.max_model_len) != serving.max_model_len:
         yield _of_setting(question, chosen, "unstretched_default", "unstretched", value=longest)

@@ -244,7 +244,7 @@ def demand(question: Question) -> DemandInputs:
         profile=found.shape.name if found is not None and found.shape is not None else None,
         kind=found.kind if found is not None else None,
         # The workload's own writer is there; that of its demand alone would have to be built.
-        stated=question.origin.workload.model_dump(include={"demand"}, exclude_none=True).get("demand"),
+        stated=question.origin.workload.model_dump(exclude_none=True).get("demand"),
         ranges={name: span.model_dump() for name, span in question.origin.workload.uncertain.items()},
         mean_requests_per_s=found.mean_per_s if found is not None else None,
         steps=found.steps if found is not None else (),
@@ -316,9 +316,7 @@ def is_rate(demand: DemandInputs) -> bool:
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """The engine settings that matter for the answer: as stated, else the defaults of the engine version."""
-    stated = dict(question.service.serving)  # a dump of the whole would first build a serialiser
-    images = question.service.serving.limit_mm_per_prompt
-    asked = stated | {"limit_mm_per_prompt": images and images.model_dump()}
+    asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
     return {
