@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -145,6 +146,19 @@ def any_and_string_keys() -> dict[str, tuple[int, int]]:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
                 count[room][1] += bool(node.args) and _is_text(node.args[0])
     return {room: (anys, keys) for room, (anys, keys) in count.items()}
+
+
+def parameters_of_mappings() -> dict[str, int]:
+    """By room: parameters that are mappings of names to `Any`, where a typed record says what is passed."""
+    count: dict[str, int] = defaultdict(int)
+    for name, node in functions():
+        kinds = [argument.annotation for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        passed = [kind for kind in kinds if kind is not None and _OF_ANY.search(ast.unparse(kind))]
+        count[name.split(":")[0].split("/")[0] if "/" in name else "."] += len(passed)
+    return {room: number for room, number in count.items() if number}
+
+
+_OF_ANY = re.compile(r"\b(?:Mapping|dict)\[str, Any\]")
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -39,6 +39,7 @@ def today() -> dict[str, Any]:
         "# fmt: skip": measures.unformatted(),
         "uses of Any": {room: anys for room, (anys, _) in untyped if anys},
         "reads by a string key": {room: keys for room, (_, keys) in untyped if keys},
+        "parameters of mappings": dict(sorted(measures.parameters_of_mappings().items())),
         "files of a room": {
             **over({room: count for room, count in rooms.items() if room not in (*BY_COMMAND, ".")}, MOST_FILES),
             **over({"at the top": rooms["."]}, MOST_AT_TOP),

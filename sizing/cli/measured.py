@@ -32,13 +32,6 @@ class RowOptions(NamedTuple):
     osl: int | None
 
 
-class LoadOptions(NamedTuple):
-    """The options that say how to read the load of rows."""
-
-    closed_loop: bool
-    concurrency: int | None
-
-
 FILTERS = RowOptions._fields
 OF_WORKLOAD = ("model", "isl", "osl")  # what a workload states too
 # Options that filter the rows or state the question. All others affect only predictions.
@@ -104,18 +97,18 @@ def answer_from(
         raise InputError(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=allowed)
     taken = {*TAKEN, *added.taken}
     given = given.without_settings(given.settings.keys() - (taken - set(FILTERS)))
-    load, wanted = given.read(LoadOptions), given.read(RowOptions)
+    wanted, closed = given.read(RowOptions), given.any_of(["closed_loop"])
     idle = Part(lambda: _check_idle(given, taken))
     found = Part(lambda: workload_at(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, wanted, found.value))
     check(*parts, idle, found, rows)
     measured = rows.value
     say_unread(measured.rows)
-    of_clients = load.closed_loop and load.concurrency is not None  # with other demands it says how to read the rows
+    of_clients = closed and given.any_of(["concurrency"])  # with other demands it says how to read the rows
     of_rows = given._replace(fields=QUESTION_OPTIONS).with_(**_of_rows(measured), closed_loop=of_clients)
     question = measured_question(found.value, options_of(of_rows))
-    sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=load.closed_loop)
-    answer = record(measured, question, sizes, short, closed=load.closed_loop, whole=added.whole)
+    sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
+    answer = record(measured, question, sizes, short, closed=closed, whole=added.whole)
     if added.rules is not None:
         from sizing.planning.measured import fleets
 

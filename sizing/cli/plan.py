@@ -158,10 +158,9 @@ def plan_question(workload: str | None, given: GivenOptions, *besides: Part[Any]
     twice = Part(lambda: _refuse_two_prices(given, rules.value))
     members = Part(lambda: raise_any(found.faults if found is not None else ()))  # those that could not be looked up
     check(*besides, members, own, rules, wrong, twice)
-    if (
-        not given.any_of(["headroom"]) and rules.value.headroom is not None
-    ):  # the fleet's headroom, written as an option
-        given = given.with_(headroom=f"{rules.value.headroom * 100!r}%")
+    headroom = rules.value.headroom
+    if headroom is not None and not given.any_of(["headroom"]):  # the fleet's headroom, written as an option
+        given = given.with_(headroom=f"{headroom * 100!r}%")
     if found is None:
         question = _priced(workload, given, rules.value)
         workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
