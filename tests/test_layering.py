@@ -284,7 +284,8 @@ def resolves(dotted: str) -> bool:
 
 
 def test_allowed_holds_values_and_what_to_do_is_a_remedy() -> None:
-    advice = re.compile(r'allowed=f?"(?:(?:with|without|after|another|llmsize|pip) |without it|one of them|--)')
+    words = r'f?"(?:(?:with|without|after|another|llmsize|pip) |without it|one of them'
+    advice = re.compile(rf"allowed={words}|--)|[Ff]ault\(.*, {words})")
     assert [(path.name, found) for path in FILES for found in advice.findall(path.read_text(encoding="utf-8"))] == []
 
 
