@@ -7,11 +7,12 @@ from dataclasses import field, replace
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.confidence import SizeAtOdds, odds_of
 from sizing.answers.estimate import answer
+from sizing.answers.replay import BusiestMinute, replayed, replayed_at, surely
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import VERIFY
 from sizing.answers.sure_size import Searched, Steps, sure_answers
-from sizing.answers.verify import meets, simulated, simulated_for_display, verdict_on
+from sizing.answers.verify import meets, simulated, simulated_for_display, verdict_on, worst_ratio
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import USUAL, ConfidentSize
@@ -39,9 +40,14 @@ class SizeCheck(Frozen):
 
 
 def check_size(
-    question: Question, replicas: int, *, simulated: bool = True, confidence: float | None = None
+    question: Question,
+    replicas: int,
+    *,
+    simulated: bool = True,
+    confidence: float | None = None,
+    minute: BusiestMinute | None = None,
 ) -> SizeCheck:
-    """Check `replicas` replicas of a question's layout against its demand and limits.
+    """Check `replicas` replicas of a question's layout against its demand and limits, and of a trace against its busiest `minute`.
 
     The sure GPUs are those for a `confidence` (default 90 %). Separate pools are checked together, at the replicas that the
     question states. Raises InputError as a search does.
@@ -52,6 +58,8 @@ def check_size(
     if found.best is None:
         (refusal, *_) = found.refusals
         return SizeCheck(question, False, refusal.detail, refusal.reason)
+    if simulated and minute is not None:
+        return _of_trace(found, replicas, minute, confidence or USUAL)
     return _with_sure(_check(found, replicas, simulated), found, replicas, (confidence or USUAL, simulated))
 
 
@@ -74,6 +82,24 @@ def _check(outcome: Outcome, replicas: int, simulated: bool) -> SizeCheck:
     needed = sized if holds else answer(of, simulated=simulated, finds_sure=False).answer
     used, verified = _used(sized.pool, replicas, of), None if verdict is None else holds
     return SizeCheck(of, holds, None, None, sized, sized.most_requests_per_s, used, needed, verified=verified)
+
+
+def _of_trace(outcome: Outcome, replicas: int, minute: BusiestMinute, confidence: float) -> SizeCheck:
+    """Check replicas against the replay of a trace: they hold where an estimate of their layout takes no more."""
+    question, sized = outcome.question, replayed(answer(outcome.question, finds_sure=False), minute)
+    needed = sized.best if sized.simulation.passed else None
+    first = sized.best or outcome.best
+    assert first is not None
+    size = replayed_at(first.pool, replicas, question, minute.traffic(question.service.max_model_len))
+    if needed is None:
+        return SizeCheck(question, False, None, "capacity", size, verified=False)
+    assert size.run is not None
+    holds = replicas >= needed.pool.count and worst_ratio(size.run, question.target.limits, steady=False) <= 1
+    sure = surely(needed, question.with_(confidence=confidence))
+    used, reason = _used(size.pool, replicas, question), None if holds else "capacity"
+    odds, binding = _said(size, question, confidence, sure), size.pool.capacity.binding
+    most = size.most_requests_per_s
+    return SizeCheck(question, holds, None, reason, size, most, used, needed, odds, sure, holds, binding)
 
 
 def _with_sure(result: SizeCheck, outcome: Outcome, replicas: int, asked: tuple[float, bool]) -> SizeCheck:

@@ -18,6 +18,8 @@ from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion,
 from sizing.answers.confidence import SizeAtOdds, Unknown, margins, odds_of
 from sizing.answers.search import replicas, with_count
 from sizing.answers.verify import worst_ratio
+from sizing.catalog.files import expanded
+from sizing.catalog.traces import load_trace
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
 from sizing.engine.simulation import Traffic, simulate
@@ -25,10 +27,10 @@ from sizing.question.options import Options
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity
 from sizing.specs.bisection import smallest
-from sizing.specs.demand import replicas_for
+from sizing.specs.demand import Demand, replicas_for
 from sizing.specs.errors import InputError
 from sizing.specs.frozen import Frozen
-from sizing.specs.workload import Metric
+from sizing.specs.workload import Metric, Tokens, Workload
 
 MINUTE_S = 60.0
 # Replayed before and after the minute: longer than most answers take, so that the load is steady.
@@ -72,6 +74,12 @@ class BusiestMinute(Frozen):
         isl, osl = (max(1, round(float(column.mean()))) for column in self.rows[self.start : self.end, 1:3].T)
         return {"isl": isl, "osl": osl, "max_model_len": max(isl + osl, int((self.rows[:, 1] + self.rows[:, 2]).max()))}
 
+    def as_workload(self, workload: Workload) -> Workload:
+        """A workload with the rate and the mean lengths of the minute, and the longest sequence of the trace."""
+        isl, osl, longest = self.lengths().values()
+        tokens = Tokens(isl=isl, osl=osl, isl_max=longest - osl)
+        return workload.model_copy(update={"demand": Demand(requests_per_s=self.per_s), "tokens": tokens})
+
     def as_demand(self, options: Options, max_model_len: int | None = None) -> Options:
         """Options with the rate and lengths of the minute; the longest sequence is that of the options, else `max_model_len` if stated."""
         tokens = self.lengths()
@@ -81,15 +89,21 @@ class BusiestMinute(Frozen):
         flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in tokens)), "--trace")
         return options._replace(fields={**options.fields, **own}, flags={**options.flags, **flags})
 
-    def traffic(self) -> Traffic:
-        """The traffic to replay: the minute, with unmeasured requests before and after it."""
+    def traffic(self, longest: int | None = None) -> Traffic:
+        """The traffic to replay: the minute, with unmeasured requests before and after it. More tokens than `longest` are refused."""
         arrival = self.rows[:, 0]
         end_s = self.start_s + self.seconds
         first, last = np.searchsorted(arrival, (self.start_s - BEFORE_S, end_s + AFTER_S))
         rows = self.rows[first:last].copy()
         rows[:, 0] -= rows[0, 0]
-        sent = Traffic(Lengths(1.0), Lengths(1.0), len(rows), trace=Planned.of_rows(rows), seed=SEED)
+        plan = Planned.of_rows(rows)
+        sent = Traffic(Lengths(1.0), Lengths(1.0), len(rows), trace=plan, seed=SEED, longest=longest)
         return replace(sent, warm_up=int(self.start - first), cool_down=int(last - self.end))
+
+
+def minute_of(trace: str) -> BusiestMinute:
+    """The busiest minute of the trace in a file. Raises InputError for a faulty file."""
+    return busiest_minute(trace, load_trace(expanded(trace)))
 
 
 def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
@@ -130,7 +144,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute) -> Outcome:
     first, question = outcome.best, outcome.question
     if first is None or not outcome.simulation.passed:
         return outcome
-    traffic = replace(minute.traffic(), longest=question.service.max_model_len)
+    traffic = minute.traffic(question.service.max_model_len)
     objective, firsts = question.rules.objective, outcome.best_of_each()
     others = [each for each in outcome.answers if each.pool.replica.layout.pp <= first.pool.replica.layout.pp]
     sized: list[_Fewest] = []
@@ -158,7 +172,7 @@ def _fewest(answer: Answer, question: Question, traffic: Traffic, below: float) 
     tried: dict[int, Answer] = {}
 
     def ratio_at(count: int) -> float:
-        tried[count] = _replayed_at(answer.pool, count, question, traffic)
+        tried[count] = replayed_at(answer.pool, count, question, traffic)
         run = tried[count].run
         assert run is not None
         return worst_ratio(run, question.target.limits, steady=False)
@@ -190,7 +204,8 @@ def _fewest(answer: Answer, question: Question, traffic: Traffic, below: float) 
     return _Fewest(replace(tried[wanted], pools=(replace(held, capacity=most),)), refuted)
 
 
-def _replayed_at(pool: Pool, count: int, question: Question, traffic: Traffic) -> Answer:
+def replayed_at(pool: Pool, count: int, question: Question, traffic: Traffic) -> Answer:
+    """`count` replicas of a pool, with the replay of `traffic` as the run."""
     sized = pool if count == pool.count else with_count(pool, count, question)
     return Answer((sized,), run=simulate(deployment_of(sized.timed, count), traffic))
 
@@ -234,9 +249,9 @@ def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation 
         return replace(found, hints=found.hints._replace(suggestions=(larger,)))
     if outcome.by_runs.odds is None:
         return found
-    surely = _surely(size, question)
-    (odds,) = odds_of([SizeAtOdds(size, question, surely)])
-    return replace(found, by_runs=found.by_runs._replace(sure_answer=surely, odds=odds))
+    sure_answer = surely(size, question)
+    (odds,) = odds_of([SizeAtOdds(size, question, sure_answer)])
+    return replace(found, by_runs=found.by_runs._replace(sure_answer=sure_answer, odds=odds))
 
 
 def _replaced(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None, *, passed: bool) -> Outcome:
@@ -250,7 +265,7 @@ def _replaced(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxat
     )
 
 
-def _surely(size: Answer, question: Question) -> Answer | None:
+def surely(size: Answer, question: Question) -> Answer | None:
     """The replicas of a layout whose capacity is enough for the margin of published runs; None where the margin is not known."""
     (known,) = margins([(size.pool.timed, question)])
     if isinstance(known, Unknown) or math.isinf(margin := known.of(SizeAtOdds(size, question).confidence)):

@@ -98,13 +98,19 @@ def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]
 
 def _read(path: Path, words: Words, folder: Path = Path()) -> Workload:
     """The workload of a file in `folder`. Raises InputError for a fleet file, and for latency limits of offline work."""
-    document = _with_lengths(respelt(read_yaml(path), words, ()), folder)
+    stated = respelt(read_yaml(path), words, ())
+    document = _with_lengths(stated, folder)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, remedy="use llmsize plan"))
     document, workload = spelt(document, words)
     limited = workload.limits.stated if workload.mode == "offline" else ()
     raise_any(document.fault(("limits", name), UNLIMITED, remedy="use another mode") for name in limited)
+    if "tokens" in stated.data and trace_to_replay(workload) is not None:
+        raise InputError(document.fault(("tokens",), OWN_LENGTHS, remedy="state one of them"))
     return workload
+
+
+OWN_LENGTHS = "contradicts demand.trace, which has its own lengths"
 
 
 def _with_lengths(document: DataFile, folder: Path) -> DataFile:
@@ -119,6 +125,24 @@ def _with_lengths(document: DataFile, folder: Path) -> DataFile:
     (isl, osl), (isl_max, osl_max) = lengths.mean(axis=0).round().clip(1), lengths.max(axis=0).clip(1)
     tokens = {"isl": int(isl), "osl": int(osl), "isl_max": int(isl_max), "osl_max": int(osl_max)}
     return replace(document, data={**document.data, "tokens": tokens})
+
+
+def unlike_replay(workload: Workload) -> str | None:
+    """What keeps the requests of a workload from being replayed; None for served requests in one pool."""
+    more = workload.optimisations
+    kinds = {
+        "offline work": workload.mode == "offline",
+        "conversations": more.prefix is not None and more.prefix.turns is not None,
+        "separate pools": more.disaggregate is not None,
+    }
+    return next((what for what, asked in kinds.items() if asked), None)
+
+
+def trace_to_replay(workload: Workload) -> str | None:
+    """The trace that a workload states as its demand; None without one, and where no replay is like the workload."""
+    plan = workload.planning
+    apart = unlike_replay(workload) or plan.says_shape or plan.poisson_percentile is not None
+    return None if workload.demand is None or apart else workload.demand.trace
 
 
 def spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFile, Workload]:

@@ -35,7 +35,7 @@ def command(given: GivenOptions, workload: WorkloadName = None) -> int:
 
     Exit codes: 0 written, 1 infeasible, 2 bad input.
     """
-    from sizing.answers.estimate import estimate
+    from sizing.cli.estimate import answered, with_trace
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reader import written_apart
     from sizing.formats.tables import json_line
@@ -53,15 +53,18 @@ def command(given: GivenOptions, workload: WorkloadName = None) -> int:
     stated = stated._replace(configured=stated.configured | {"prefix_caching"})  # which is written, whatever it changes
     apart = [] if workload is None else [workload]
     file = Part(lambda: written_apart(None if own.output == "-" else own.output, apart, option="--output"))
+    traced = with_trace(workload, stated, given, asked, known, file)
+    stated = traced.options
     question = question_of(workload, stated, asked, known, file, pooled=True)
     check_rules((*of_kind(question, rows=True), *_idle(question, own)), given)
     sized = with_confidence(at_rank(question), stated)
-    outcome = estimate(sized, simulated=not own.no_verify, relaxed=False)
+    outcome = answered(sized, traced.minute, simulated=not own.no_verify, relaxed=False)
     if outcome.answer is None:
         complain(f"infeasible: {limit_and_reason(outcome)[1]}")
         return 1
     checkpoints = Checkpoints(own.checkpoint, own.draft_model)
-    written = deploy(outcome, target, checkpoints=checkpoints, tool=own.benchmark)
+    unplayed = traced.minute is not None and own.no_verify
+    written = deploy(outcome, target, checkpoints=checkpoints, tool=own.benchmark, unplayed=unplayed)
     text = json_line(written) if own.json else written.benchmark or written.text
     if file.value is None:
         print_text(text)

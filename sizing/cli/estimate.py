@@ -18,17 +18,21 @@ from sizing.cli.options import (
     takes,
 )
 from sizing.question.options import QUESTION_OPTIONS, GivenOptions, option_table, with_help
-from sizing.specs.errors import Fault, raise_any
+from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:
+    from sizing.answers.answer import Outcome
     from sizing.answers.replay import BusiestMinute
+    from sizing.question.options import Options
     from sizing.question.question import Question
     from sizing.report.estimate import Estimate
     from sizing.specs.errors import Part
+    from sizing.specs.workload import Workload
 
 TRACE_OPTIONS = option_table("estimate")
 
 
+UNREPLAYED = "a workload file with the trace as its demand is sized for its rate, without a replay"
 LINES = "jsonl"
 LINE_FORMATS = with_help(FORMAT_OPTIONS, "estimate")
 OPTIONS = (
@@ -125,42 +129,68 @@ def _several(names: Sequence[str], given: GivenOptions, measured: str | None) ->
 def _sized(workload: str | None, given: GivenOptions, *parts: Part[Any]) -> _Sized:
     """The question of a workload and options, with the demand of the trace that it replays. Raises all faults, those of `parts` too."""
     from sizing.question.ask import question_of, with_confidence
-    from sizing.question.demand import trace_to_replay
-    from sizing.question.names import readable
     from sizing.question.options import options_of
-    from sizing.specs.errors import Part, check
 
-    options, file, trace = options_of(given), readable(workload), given.read(EstimateOptions).trace
-    minute = Part(lambda: _busiest(trace or trace_to_replay(file, options.fields), given))
-    if minute.faults:
-        check(*parts, minute)
-    if minute.value is not None:
-        options = minute.value.as_demand(options, None if file is None else file.serving.max_model_len)
-    return _Sized(with_confidence(question_of(workload, options, *parts, pooled=True), options), minute.value)
+    options, minute = with_trace(workload, options_of(given), given, *parts)
+    return _Sized(with_confidence(question_of(workload, options, *parts, pooled=True), options), minute)
 
 
 def _record(sized: _Sized, own: EstimateOptions) -> Estimate:
     """The record of the answer, replayed where a trace is."""
-    from sizing.answers.estimate import estimate
     from sizing.report.estimate import record
 
-    simulated = not own.no_verify
-    outcome = estimate(sized.question, simulated=simulated, relaxed=not own.quiet)
-    if sized.minute is not None and simulated:
-        from sizing.answers.replay import replayed
-
-        outcome = replayed(outcome, sized.minute)
+    outcome = answered(sized.question, sized.minute, simulated=not own.no_verify, relaxed=not own.quiet)
     return record(outcome, explained=own.explain, minute=sized.minute)
 
 
-def _busiest(trace: str | None, given: GivenOptions) -> BusiestMinute | None:
+def answered(question: Question, minute: BusiestMinute | None, *, simulated: bool, relaxed: bool) -> Outcome:
+    """The outcome of a question, replayed where a trace is."""
+    from sizing.answers.estimate import estimate
+
+    outcome = estimate(question, simulated=simulated, relaxed=relaxed)
+    if minute is None or not simulated:
+        return outcome
+    from sizing.answers.replay import replayed
+
+    return replayed(outcome, minute)
+
+
+class _Traced(NamedTuple):
+    """The options of a question, with the demand of the busiest minute of the trace that its answer replays, if any."""
+
+    options: Options
+    minute: BusiestMinute | None
+
+
+def with_trace(workload: str | None, options: Options, given: GivenOptions, *parts: Part[Any]) -> _Traced:
+    """The options with the demand of the trace of an option or of the workload. Raises its faults with those of `parts`."""
+    from sizing.question.names import asked_of
+    from sizing.specs.errors import Part, check
+
+    asked = asked_of(workload, options)
+    found = Part(lambda: _busiest(asked, options, given))
+    if found.faults:
+        check(*parts, found)
+    if (minute := found.value) is None:
+        return _Traced(options, None)
+    return _Traced(minute.as_demand(options, None if asked is None else asked.serving.max_model_len), minute)
+
+
+def _busiest(asked: Workload | None, options: Options, given: GivenOptions) -> BusiestMinute | None:
     """The busiest minute of the trace; None without a trace. Raises InputError for contradicting options and faulty traces."""
-    if trace is None:
+    from sizing.catalog.workloads import trace_to_replay, unlike_replay
+
+    stated = given.values.get("trace")
+    trace = stated or (asked and trace_to_replay(asked))
+    if not trace:
         return None
-    from sizing.answers.replay import busiest_minute
-    from sizing.catalog.files import expanded
-    from sizing.catalog.traces import load_trace
+    from sizing.answers.replay import minute_of
     from sizing.question.options import check_rules
 
     check_rules(("a minute of a trace",), given)
-    return busiest_minute(trace, load_trace(expanded(trace)))
+    by_path = [path for name in ("demand", "tokens") for path in options.of(name) if "--set" in options.flags[path]]
+    raise_any(Fault("contradicts --trace, which has its own", field=options.flags[path]) for path in by_path)
+    if stated and asked is not None and (kind := unlike_replay(asked)):
+        what = f"cannot size {kind}: a replay is of served requests, one by one, in one pool"
+        raise InputError(what, field="--trace", remedy=UNREPLAYED)
+    return minute_of(trace)

@@ -76,11 +76,12 @@ def command(given: GivenOptions, workload: WorkloadName = None) -> int:
 
     own = given.read(SimulateOptions)
     if own.trace is None and own.arrivals is None and not own.ticks:
-        from sizing.question.demand import trace_to_replay
+        from sizing.catalog.workloads import trace_to_replay
         from sizing.question.names import readable
 
-        trace = Part(lambda: trace_to_replay(readable(workload), options_of(given).fields))
-        given = given.with_(trace=None if trace.faults else trace.value)
+        file, options = readable(workload), Part(lambda: options_of(given))
+        replaced = file is None or options.faults or options.value.of("demand")
+        given = given.with_(trace=None if file is None or replaced else trace_to_replay(file))
         own = given.read(SimulateOptions)
     inputs = {"--trace": own.trace, "--model": own.model, "--gpu": own.gpu, "the workload": workload}
     output = Part(lambda: chosen_format(given))

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from sizing.answers.check import check_size
+from sizing.answers.replay import minute_of
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
-from sizing.catalog.workloads import override
+from sizing.catalog.workloads import override, trace_to_replay
 from sizing.launch.deployment import ExistingDeployment, existing
 from sizing.launch.findings import (
     NO_LAYOUT,
@@ -26,6 +27,7 @@ from sizing.launch.findings import (
     of_file,
     of_load,
     of_policy,
+    of_trace,
 )
 from sizing.launch.identity import UserFacts
 from sizing.launch.terms import layout_of
@@ -132,6 +134,10 @@ def _checked(
     group: tuple[ExistingDeployment, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
 ) -> Checked:
     first = group[0]
+    trace = None if len(group) > 1 else trace_to_replay(demanded.spec)
+    minute = None if trace is None else minute_of(trace)
+    if minute is not None:
+        demanded = replace(demanded, spec=minute.as_workload(demanded.spec))
     each = ((part, demanded.spec) for part in group)
     before = [
         finding._replace(message=f"{part.launched.role}: {finding.message}") if len(group) > 1 else finding
@@ -144,11 +150,18 @@ def _checked(
         return checked._replace(findings=(*before, *_of_layouts(group, demanded, options)))
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
-    result = check_size(question, replicas, simulated=simulated, confidence=confidence)
+    result = check_size(question, replicas, simulated=simulated, confidence=confidence, minute=minute)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = enough_replicas_words(whole, policy)
-    return whole._replace(findings=(*before, *of_load(whole, needs), *of_policy(whole, policy, needs)))
+    return whole._replace(
+        findings=(
+            *before,
+            *of_trace(whole, minute, simulated),
+            *of_load(whole, needs),
+            *of_policy(whole, policy, needs),
+        )
+    )
 
 
 def _acceptance(question: Question) -> Iterator[str]:

@@ -19,6 +19,7 @@ from sizing.launch.answer import Checkpoints, Started, started
 from sizing.launch.manifests import DRAFTS_LABEL, GPU_LABEL
 from sizing.launch.script_text import ABOUT
 from sizing.launch.terms import PLACES
+from sizing.question.demand import NOT_REPLAYED
 from sizing.question.question import Question
 from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import BenchmarkTool, LaunchFacts
@@ -73,11 +74,16 @@ def check_tool(tool: str | None) -> None:
 
 
 def deploy(
-    outcome: Outcome, target: str = "kubernetes", *, checkpoints: Checkpoints = NOTHING, tool: str | None = None
+    outcome: Outcome,
+    target: str = "kubernetes",
+    *,
+    checkpoints: Checkpoints = NOTHING,
+    tool: str | None = None,
+    unplayed: bool = False,
 ) -> StartFiles:
     """Write what starts the answer of an estimate: a command or manifests for a `target`, and the benchmark of a `tool`.
 
-    Separate pools are started if they were asked for. Raises InputError without an answer, for an unknown target, for an engine
+    Separate pools are started if they were asked for. `unplayed` says that the demand is of a trace that was not replayed. Raises InputError without an answer, for an unknown target, for an engine
     other than the target's, and for a setting without a flag in the engine version.
 
     >>> from sizing import ask, estimate
@@ -107,6 +113,8 @@ def deploy(
         what, allowed = f"{each}, more than `llmsize check` reads", f"at most {most:,} replicas"
         raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or {allowed}")
     head = [f"# {line}" for line in _head(answer, question, parts)]
+    if unplayed or question.origin.rate_of_trace:
+        head.append(f"# Sized for random arrivals: {NOT_REPLAYED}.")
     head += (
         *_routed(answer, question, target),
         *_joined(widest, target),

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.check import SizeCheck, below_share
 from sizing.answers.deployment import warning_of
+from sizing.answers.replay import BusiestMinute
 from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import only
@@ -18,6 +19,7 @@ from sizing.formats.words import stated as in_digits
 from sizing.launch.deployment import ExistingDeployment
 from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import extras_of, with_images
+from sizing.question.demand import NOT_REPLAYED
 from sizing.question.question import Question
 from sizing.specs.bands import ConfidentSize, of_runs
 from sizing.specs.demand import ROUNDING_SLACK
@@ -407,6 +409,18 @@ def of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
             yield finding(part, name, False, words + needs, "replicas", "tp")
     if enough and not found.holds and not missed:
         yield finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
+
+
+def of_trace(checked: Checked, minute: BusiestMinute | None, simulated: bool) -> Iterator[CheckFinding]:
+    """Yield whether the busiest minute of a trace was replayed; nothing of another demand."""
+    question, part = checked.question, checked.parts[0]
+    if minute is not None:
+        count, seconds = minute.end - minute.start, number(minute.start_s)
+        said = "replayed as they came" if simulated else "not replayed (--no-verify)"
+        words = f"the {count:,} requests of its busiest minute, from {seconds} s on, are {said}"
+        yield finding(part, "trace", simulated, words, level="warning")
+    elif question is not None and question.origin.rate_of_trace:
+        yield finding(part, "trace", False, NOT_REPLAYED, level="warning")
 
 
 def _of_memory(checked: Checked) -> Iterator[CheckFinding]:

@@ -7,7 +7,7 @@ for display.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from sizing.specs.demand import HOURS_OF_DAY, Demand
 from sizing.specs.errors import InputError
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from sizing.specs.values import Kind, Range
-from sizing.specs.workload import Defaults, Planning, Workload
+from sizing.specs.workload import Defaults, Planning
 
 SPREAD = 12.0  # standard deviations summed on either side of the mean; the rest has a probability below 1e-30
 FEWEST_TERMS = 40  # terms summed above a mean near 0, where the standard deviation is too small
@@ -196,7 +196,7 @@ def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool =
     mean rate of offline work, which can wait, or to a mean rate with only a percentile, which gives the peak by chance.
     """
     if demand is not None and demand.kind == MEAN:
-        return not offline and (says_shape(planning) or planning.poisson_percentile is None)
+        return not offline and (planning.says_shape or planning.poisson_percentile is None)
     return demand is None or demand.kind in OF_USERS
 
 
@@ -275,31 +275,16 @@ def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
     return values * (hours // len(values)) if values else values
 
 
-def says_shape(planning: Planning) -> bool:
-    """Whether a workload states how its peak relates to its mean."""
-    return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
-
-
-def trace_to_replay(workload: Workload | None, stated: Iterable[str]) -> str | None:
-    """The trace that a workload states as its demand; None without one, and where no replay is like the workload.
-
-    None too where options state a demand, by the fields that they have `stated`.
-    """
-    if workload is None or any(path.partition(".")[0] == "demand" for path in stated):
-        return None
-    plan, more = workload.planning, workload.optimisations
-    turns = more.prefix is not None and more.prefix.turns is not None
-    apart = workload.mode == "offline" or turns or more.disaggregate is not None or plan.poisson_percentile is not None
-    return None if workload.demand is None or apart or says_shape(plan) else workload.demand.trace
+NOT_REPLAYED = "bursts and single lengths of the trace are not replayed"
 
 
 def _has_mean(kind: str, planning: Planning) -> bool:
     """Whether the mean around the clock follows from a peak: of people or documents, or where the workload says how."""
-    return kind in (*OF_PEOPLE, BATCH) or says_shape(planning)
+    return kind in (*OF_PEOPLE, BATCH) or planning.says_shape
 
 
 def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
-    shaped = says_shape(planning)
+    shaped = planning.says_shape
     kind = demand.kind
     if kind == "trace" and shaped:
         message = (

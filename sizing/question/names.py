@@ -200,7 +200,13 @@ def look_up(
             workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         _check_longest(found.value, given)
-        return workloads.override(found.value.spec if found.value else None, given, flags)
+        spec = found.value.spec if found.value else None
+        asked, lengths = workloads.override(spec, given, flags), options.of("tokens")
+        if not lengths or tokens is not None or workloads.trace_to_replay(asked) is None:
+            return asked
+        given_now = [path for path in lengths if path.rpartition(".")[2] not in options.configured]
+        raise_any(Fault(workloads.OWN_LENGTHS, field=flags[path], remedy="state one of them") for path in given_now)
+        return workloads.override(spec, {path: given[path] for path in given if path not in lengths}, flags)
 
     found_gpus = Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single))
     return Names(
@@ -473,6 +479,14 @@ def workload_at(path_or_name: str) -> Found[Workload]:
 def readable(workload: str | None) -> Workload | None:
     """The workload as its file states it; None without one, and for a faulty one, whose faults are told later."""
     found = Part(lambda: None if workload is None else workload_at(workload).spec)
+    return None if found.faults else found.value
+
+
+def asked_of(workload: str | None, options: Options) -> Workload | None:
+    """The workload of a file and options, or of options alone; None where they have faults, which are told later."""
+    file = readable(workload)
+    stated = options.fields if workload is not None else {**STAND_IN, **options.fields}
+    found = Part(lambda: workloads.override(file, stated, options.flags))
     return None if found.faults else found.value
 
 

@@ -193,6 +193,10 @@ class Options(NamedTuple):
     faults: tuple[Fault, ...] = ()
     configured: frozenset[str] = frozenset()
 
+    def of(self, section: str) -> tuple[str, ...]:
+        """The paths of the stated fields in a section of workloads."""
+        return tuple(path for path in self.fields if path.partition(".")[0] == section)
+
     def stated(self, fields: Iterable[Field]) -> GivenOptions:
         """The stated options of workload fields, spelt as stated and without settings, and their values by name."""
         own = without(fields, *self.configured)

@@ -120,6 +120,11 @@ class Origin(Frozen):
     prices: PriceRule = field(default_factory=PriceRule)
     unsold: tuple[str, ...] = ()  # GPU types that the stated provider does not sell
 
+    @property
+    def rate_of_trace(self) -> bool:
+        """Whether the demand is the rate of a trace, whose arrivals are then not replayed."""
+        return self.demanded is not None and self.demanded.kind == "trace"
+
 
 class Question(Frozen):
     """The resolved question: the service of a replica, the target, the rules of the choice, and the space to search.

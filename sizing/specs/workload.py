@@ -314,6 +314,11 @@ class Planning(Spec):
             both = f"profile says when the load comes, and so does {' and '.join(besides)}"
             raise ValueError(f"{both}; state one of them")
 
+    @property
+    def says_shape(self) -> bool:
+        """Whether it states how the peak relates to the mean."""
+        return any(value is not None for value in (self.peak_to_mean, self.active_hours, self.profile))
+
 
 RESULTS = 1  # a pooling request has one result, which counts as its first token
 UNCERTAIN_SECTIONS = ("demand", "planning")  # numbers in these sections may be ranges

@@ -70,11 +70,21 @@ def test_clumps_take_more_than_the_mean_of_their_minute(tmp_path: Path, capsys: 
     assert answered(capsys, *alone)["ttft_ms"]["p95"] == pytest.approx(found["latency"]["ttft_ms"]["p95"], rel=0.15)
 
 
-@pytest.mark.parametrize("more", [("--rps", "3"), ("--isl", "9"), ("--dau", "9000"), ("--disaggregate", "auto")])
+@pytest.mark.parametrize("more", [("--rps", "3"), ("--isl", "9"), ("--dau", "9000"), ("--set", "tokens.isl=9")])
 def test_what_a_trace_has_is_not_asked_twice(more: tuple[str, str], tmp_path: Path, capsys: Capture) -> None:
     trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
     assert run([*ASKED, "--trace", trace, *more]) == 2
-    assert f"{more[0]}: contradicts --trace" in capsys.readouterr().err
+    option = more[0] if more[0] != "--set" else "--set tokens.isl"
+    assert f"{option}: contradicts --trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [("--disaggregate", "auto"), ("--mode", "offline")])
+def test_what_is_no_pool_of_served_requests_is_not_replayed(
+    more: tuple[str, str], tmp_path: Path, capsys: Capture
+) -> None:
+    trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
+    assert run(["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--trace", trace, *more]) == 2
+    assert "--trace: cannot size " in capsys.readouterr().err
 
 
 def test_a_size_is_that_of_the_rate_where_nothing_is_replayed(tmp_path: Path, capsys: Capture) -> None:
@@ -88,19 +98,23 @@ def test_a_size_is_that_of_the_rate_where_nothing_is_replayed(tmp_path: Path, ca
 
 
 def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Capture) -> None:
-    """The same minute, lengths and size, without tokens in the file and with others; an option's own rate replaces the trace."""
+    """The same minute, lengths and size; an option's own rate replaces the trace, and tokens beside it are a fault of every command."""
     trace = written(tmp_path / "clumps.csv", np.repeat(np.arange(0, 120, 6.0), 60))
     file = tmp_path / "w.yaml"
     asked = "model: llama-3.1-8b\ngpu: l40s\nserving: {tp: 1}\nlimits: {ttft: p95:800ms}\ndemand: {trace: clumps.csv}\n"
     option = answered(capsys, *ASKED, "--trace", trace, "--no-verify")
-    for tokens in ("", "tokens: {isl: 9, osl: 9}\n"):
-        file.write_text(asked + tokens)
-        found = answered(capsys, "estimate", str(file), "--no-verify")
-        assert [found[name] for name in ("trace", "deployment", "latency", "load")] == [
-            option[name] for name in ("trace", "deployment", "latency", "load")
-        ]
-    assert answered(capsys, "estimate", str(file), "--rps", "1", "--no-verify")["trace"] is None
+    file.write_text(asked + "tokens: {isl: 9, osl: 9}\n")
+    for command in ("estimate", "cost", "deploy"):
+        assert run([command, str(file), "--no-verify"]) == 2
+        assert "w.yaml:6: tokens: contradicts demand.trace" in capsys.readouterr().err
     file.write_text(asked)
+    for command in ("plan", "whatif"):
+        assert run([command, str(file), "--no-verify", "--isl", "9"]) == 2
+        assert "--isl: contradicts demand.trace" in capsys.readouterr().err
+    found = answered(capsys, "estimate", str(file), "--no-verify")
+    for name in ("trace", "deployment", "latency", "load"):
+        assert found[name] == option[name]
+    assert answered(capsys, "estimate", str(file), "--rps", "1", "--no-verify")["trace"] is None
     for command in ("cost", "plan", "compare"):
         assert run([command, str(file), "--no-verify"]) == 0
         verdict = " ".join(capsys.readouterr().out.split())
@@ -138,6 +152,18 @@ def test_the_answer_is_the_fewest_that_the_replay_keeps(tmp_path: Path, capsys: 
     assert run([*ASKED, "--trace", clumps, "--gpus", str(count - 1), "--json"]) == 1
     refused = json.loads(capsys.readouterr().out)["limiting"]
     assert "TTFT reaches its limit" in refused["detail"] and refused["suggestions"]
+    file = tmp_path / "w.yaml"
+    file.write_text(
+        "model: llama-3.1-8b\ngpu: l40s\nserving: {tp: 1}\nlimits: {ttft: p95:800ms}\ndemand: {trace: clumps.csv}\n"
+    )
+    assert run(["deploy", str(file), "--for", "vllm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["replicas"] == count
+    line = "vllm serve meta-llama/Llama-3.1-8B --max-model-len 960"
+    given = ("-g", "l40s", "--engine", "vllm", "--demand", str(file), "--json")
+    assert run(["check", line, *given, "--replicas", str(count - 1)]) == 1
+    (held,) = json.loads(capsys.readouterr().out)["deployments"]
+    assert held["needed_gpus"] == count and held["ttft_ms"] == pytest.approx(missed_ms, rel=0.15)
+    assert held["max_requests_per_s"] < found["load"]["requests_per_s"]
 
 
 def test_what_was_not_replayed_is_no_alternative(tmp_path: Path, capsys: Capture) -> None:

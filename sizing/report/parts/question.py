@@ -301,7 +301,7 @@ def is_limited(limits: LimitsInMs) -> bool:
 
 def not_replayed(demand: DemandInputs, where: str = ": llmsize estimate FILE does that") -> str:
     """Write that only the rate of a trace was taken, and `where` it is replayed; nothing of another demand."""
-    return f"bursts and single lengths of the trace are not replayed{where}" if demand.kind == "trace" else ""
+    return f"{demands.NOT_REPLAYED}{where}" if demand.kind == "trace" else ""
 
 
 def is_demanded(demand: DemandInputs) -> bool:
