@@ -70,3 +70,16 @@ def test_older_kernels_read_the_cache_of_groups_of_eight_slowly(model: str, slow
         read_s = float(operation.bytes) / gpu.datasheet.memory.bandwidth_gb_per_s / 1e9
     assert (seconds[0] > 1.3 * seconds[1]) == slower
     assert not slower or seconds[0] == pytest.approx(2 * read_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "faster"), [("l40s", "fp8", 1.2), ("l40s", "bf16", 1.0), ("h100-sxm", "fp8", 1.0)]
+)
+def test_compiled_engines_multiply_faster_in_fp8_on_ada(card: str, precision: str, faster: float) -> None:
+    """A long product takes the time of its multiplications, so nearly the whole gain."""
+    gpu, model, seconds = real_gpu(card), real_model("llama-3.1-8b"), []
+    for version in ("0.18.0", "0.19.0"):
+        kernels = kernels_for(model, gpu, engine=f"tensorrt-llm:{version}", precision_name=precision)
+        product = next(o for o in operations.split_body(kernels.shard, 8192.0) if o.name == "mlp_up")
+        seconds.append(float(kernels.seconds(product)))
+    assert seconds[1] / seconds[0] == pytest.approx(faster, rel=0.02)
