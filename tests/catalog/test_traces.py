@@ -121,7 +121,7 @@ def test_a_wrong_row_has_its_line_and_says_what_is_wrong(row: str, words: list[s
         ('{"timestamp": -1e14, "input_length": 1, "output_length": 1}', ["timestamp", "before the row above"]),
         ('{"timestamp": 9000, "input_length": 1}', ["has no output_length"]),
         ('{"timestamp": "soon", "input_length": 1, "output_length": 1}', ["timestamp", "'soon'", "milliseconds"]),
-        ('{"timestamp": 9000, "input_length": null, "output_length": 1}', ["input_length", "None"]),
+        ('{"timestamp": 9000, "input_length": null, "output_length": 1}', ["input_length", "null"]),
     ],
 )
 def test_a_wrong_json_line_has_its_number(line: str, words: list[str], tmp_path: Path) -> None:
