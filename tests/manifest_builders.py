@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.deployment import FileDeployment, existing
 from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
@@ -161,7 +161,7 @@ def written(tmp_path: Path, text: str, name: str = "deploy.yaml") -> str:
     return str(path)
 
 
-def only(found: list[ExistingDeployment]) -> ExistingDeployment:
+def only(found: list[FileDeployment]) -> FileDeployment:
     (one,) = found
     return one
 

@@ -150,7 +150,7 @@ def with_sure(confirmed: Sequence[Searched], steps: Steps) -> list[Outcome]:
         _by_runs(of, odds=odds_of_rate(of) if of.question.target.amount is None else odds)
         for of, odds in zip(tied, odds_of(sizes), strict=True)
     ]
-    others = cheapest_sure([(of, of_other_types(of)) for of in sized])
+    others = _cheapest_sure(sized)
     done = {n: _by_runs(of, cheaper_when_sure=other) for n, of, other in zip(able, sized, others, strict=True)}
     return [done.get(n, of.outcome) for n, of in enumerate(confirmed)]
 
@@ -274,29 +274,28 @@ def _cheaper(answers: Iterable[Answer], first: Answer | None, question: Question
 # --- other answers ------------------------------------------------------------------------------------------------------
 
 
-def of_other_types(outcome: Outcome) -> list[Answer]:
-    """The answers on other GPU types than the first."""
-    best = outcome.answers[0]
-    return [] if best.separate else [each for each in outcome.answers[1:] if _type_of(each) != _type_of(best)]
-
-
-def cheapest_sure(asked: Sequence[tuple[Outcome, Sequence[Answer]]]) -> list[ConfidentAnswer | None]:
-    """For each outcome the one of other answers with the cheapest sure size, by the closed form.
+def _cheapest_sure(outcomes: Sequence[Outcome]) -> list[ConfidentAnswer | None]:
+    """For each outcome the answer of another GPU type with the cheapest sure size, by the closed form.
 
     None where the sure size of the outcome's own answer costs no more, or the question states a confidence.
     """
-    able = [of.by_runs.odds is not None and of.question.target.confidence is None for of, _ in asked]
-    below = [
-        _cheaper(others, of.by_runs.sure_answer, of.question) if ok else []
-        for ok, (of, others) in zip(able, asked, strict=True)
-    ]
-    questions = [_surely_asked(of) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
+    below = list(map(_of_other_types, outcomes))
+    questions = [_surely_asked(of) if less else of.question for less, of in zip(below, outcomes, strict=True)]
     sized = sized_again(list(zip(below, questions, strict=True)))
-    return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
+    return [_cheapest(found, of) for found, of in zip(sized, outcomes, strict=True)]
 
 
-def _cheapest(sized: Outcome, outcome: Outcome, answers: Sequence[Answer]) -> ConfidentAnswer | None:
-    alike = (ConfidentAnswer(next(of for of in answers if is_alike(of, each)), each) for each in sized.answers)
+def _of_other_types(outcome: Outcome) -> list[Answer]:
+    """The answers on other GPU types than the first that take less than its sure size."""
+    best, by_runs, question = outcome.answers[0], outcome.by_runs, outcome.question
+    if best.separate or by_runs.odds is None or question.target.confidence is not None:
+        return []
+    others = (each for each in outcome.answers[1:] if _type_of(each) != _type_of(best))
+    return _cheaper(others, by_runs.sure_answer, question)
+
+
+def _cheapest(sized: Outcome, outcome: Outcome) -> ConfidentAnswer | None:
+    alike = (ConfidentAnswer(next(of for of in outcome.answers if is_alike(of, each)), each) for each in sized.answers)
     return _cheapest_of(alike, outcome, outcome.question.rules.objective)
 
 
@@ -308,14 +307,10 @@ def _cheapest_of(answers: Iterable[ConfidentAnswer], outcome: Outcome, objective
 
 
 def surer_outcome(first: Outcome, outcomes: Iterable[Outcome], objective: Aim) -> ConfidentAnswer | None:
-    """The answer of other outcomes with the cheapest sure size, as `cheapest_sure` finds it among the answers of one outcome."""
+    """The answer of other outcomes with the cheapest sure size; None where that of `first` costs no more."""
     if first.by_runs.odds is None or first.question.target.confidence is not None:
         return None
-    sized = [
-        ConfidentAnswer(of.answer, of.by_runs.sure_answer)
-        for of in outcomes
-        if of.answer is not None and of.by_runs.sure_answer is not None
-    ]
+    sized = [ConfidentAnswer(of.answer, sure) for of in outcomes if of.answer and (sure := of.by_runs.sure_answer)]
     return _cheapest_of(sized, first, objective)
 
 

@@ -14,7 +14,7 @@ from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import override, trace_to_replay
-from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.deployment import FileDeployment, existing
 from sizing.launch.findings import (
     NO_LAYOUT,
     POOLING,
@@ -83,7 +83,7 @@ def check(
     )
 
 
-def _check_ignored(filled: UserFacts, deployments: Sequence[ExistingDeployment]) -> None:
+def _check_ignored(filled: UserFacts, deployments: Sequence[FileDeployment]) -> None:
     """Raise InputError for ignored flags that no command has."""
     unused = filled.ignored.difference(*(each.passed for each in deployments))
     if unused:
@@ -98,7 +98,7 @@ def _over(stated: Policy, own: Policy) -> Policy:
     )
 
 
-def _demanded(group: Sequence[ExistingDeployment], demand: str | None, options: Options) -> Found[Workload]:
+def _demanded(group: Sequence[FileDeployment], demand: str | None, options: Options) -> Found[Workload]:
     """The workload whose demand a deployment must serve, with the fields that options set; without a name, of these alone.
 
     Raises InputError if nothing states a demand, and for fields that the deployment states.
@@ -131,7 +131,7 @@ def _stated_by(launched: Launched) -> dict[str, str]:
 
 
 def _checked(
-    group: tuple[ExistingDeployment, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
+    group: tuple[FileDeployment, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
 ) -> Checked:
     first = group[0]
     trace = None if len(group) > 1 else trace_to_replay(demanded.spec)
@@ -172,7 +172,7 @@ def _acceptance(question: Question) -> Iterator[str]:
         yield f"drafted tokens are accepted at {shares}, as published; --set {DRAFTS}={asked.method}:{runs.tokens}@ACCEPTANCE states your own"
 
 
-def _own_runs(group: Sequence[ExistingDeployment], question: Question) -> Iterator[str]:
+def _own_runs(group: Sequence[FileDeployment], question: Question) -> Iterator[str]:
     """Yield the assumption that own runs hold for another version of the engine."""
     service, named = question.service, {part.launched.gpu for part in group}
     runs = [load_gpu(name).spec.own_runs for name in named if name is not None]
@@ -180,9 +180,7 @@ def _own_runs(group: Sequence[ExistingDeployment], question: Question) -> Iterat
     yield from (f"own runs of {other}" for other in said if other is not None)
 
 
-def _of_layouts(
-    group: Sequence[ExistingDeployment], demanded: Found[Workload], options: Options
-) -> Iterator[CheckFinding]:
+def _of_layouts(group: Sequence[FileDeployment], demanded: Found[Workload], options: Options) -> Iterator[CheckFinding]:
     """Yield the finding of each deployment whose engine does not start, where another finding leaves no prediction."""
     for part in group:
         try:
@@ -201,7 +199,7 @@ DRAFTS = "optimisations.speculative"
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")
 
 
-def deployments(deployments: Sequence[ExistingDeployment]) -> Iterator[tuple[ExistingDeployment, ...]]:
+def deployments(deployments: Sequence[FileDeployment]) -> Iterator[tuple[FileDeployment, ...]]:
     """Yield the deployments one by one, but a prefill and a decode pool together."""
     pools = {role: [each for each in deployments if each.launched.role == role] for role in ("prefill", "decode")}
     yield from ((each,) for each in deployments if each.launched.role == "whole")
@@ -216,7 +214,7 @@ def deployments(deployments: Sequence[ExistingDeployment]) -> Iterator[tuple[Exi
     yield (prefill, decode)
 
 
-def deployed_question(group: tuple[ExistingDeployment, ...], demanded: Found[Workload], options: Options) -> Question:
+def deployed_question(group: tuple[FileDeployment, ...], demanded: Found[Workload], options: Options) -> Question:
     """The question of the demand with exactly this layout and these settings."""
     parts = [part.launched for part in group]
     served = parts[-1]  # the decode pool of two; pools differ only in what is sized apart
@@ -242,7 +240,7 @@ def deployed_question(group: tuple[ExistingDeployment, ...], demanded: Found[Wor
         raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
 
 
-def _placed(fault: Fault, part: ExistingDeployment) -> Fault:
+def _placed(fault: Fault, part: FileDeployment) -> Fault:
     """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
     field = fault.field or ""
     if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
@@ -276,7 +274,7 @@ def _drafting(launched: Speculative | None, speculative: Speculative | None) -> 
     return speculative.model_copy(update={"tokens": launched.tokens, "model": launched.model or speculative.model})
 
 
-def check_drafting(group: Sequence[ExistingDeployment], speculative: Speculative | None, flag: str) -> None:
+def check_drafting(group: Sequence[FileDeployment], speculative: Speculative | None, flag: str) -> None:
     """Raise InputError for an option that states other drafts than the deployment starts: it states their acceptance alone."""
     for part in group:
         runs = part.launched.speculative
@@ -298,7 +296,7 @@ POOL_SIZES = ("tp", "pp", "ep", "dp")
 SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", *OF_A_POOL}
 
 
-def _check_alike(group: Sequence[ExistingDeployment]) -> None:
+def _check_alike(group: Sequence[FileDeployment]) -> None:
     """Raise InputError if two pools differ in more than their layouts."""
     first, second = (part.launched for part in group)
     one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))

@@ -67,7 +67,7 @@ COMMAND = "the command line"  # stands for the file if the argument itself is a 
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |\[(?!\[?\s)|{")  # how YAML begins; `[ ` begins a test of a shell
 
 
-class ExistingDeployment(NamedTuple):
+class FileDeployment(NamedTuple):
     """One deployment that was read: its settings, its file, the lines of its fields, and the assumptions made."""
 
     launched: Launched
@@ -92,7 +92,7 @@ class ExistingDeployment(NamedTuple):
         return next((line for name in fields if (line := self.lines.get(name)) is not None), None)
 
 
-def existing(path: str, filled: UserFacts) -> list[ExistingDeployment]:
+def existing(path: str, filled: UserFacts) -> list[FileDeployment]:
     """The deployments in a file, or in a command line that is itself the argument.
 
     Raises InputError for all faults, and for missing facts, with the option that states each fact.
@@ -122,7 +122,7 @@ def _is_script(text: str, file: str) -> bool:
         return True
 
 
-def _own(text: str, asked: ReadContext) -> list[ExistingDeployment] | None:
+def _own(text: str, asked: ReadContext) -> list[FileDeployment] | None:
     """The deployments in this project's own form; None for a text in another form."""
     try:
         found = documents(text, asked.file)
@@ -137,7 +137,7 @@ def _own(text: str, asked: ReadContext) -> list[ExistingDeployment] | None:
     return [part.value for part in parts]
 
 
-def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: ReadContext) -> ExistingDeployment:
+def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: ReadContext) -> FileDeployment:
     launched, at = spec.deployments[number], (OWN, number)
     lines = {name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set}
     lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
@@ -147,10 +147,10 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: ReadCo
     replicas = asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas)
     _check_said(launched.name, (launched.model, gpu, replicas), asked, lines["command"])
     whole = launched.model_copy(update={"gpu": gpu, "replicas": replicas})
-    return ExistingDeployment(whole, asked.file, lines, (), spec.demand, spec.policy)
+    return FileDeployment(whole, asked.file, lines, (), spec.demand, spec.policy)
 
 
-def _of_script(text: str, asked: ReadContext) -> list[ExistingDeployment]:
+def _of_script(text: str, asked: ReadContext) -> list[FileDeployment]:
     folder = asked.folder or Path()
 
     def load(name: str) -> str | None:
@@ -189,7 +189,7 @@ def _started(script: ShellScript, load: Callable[[str], str | None], file: str) 
             yield container
 
 
-def _of_manifest(text: str, asked: ReadContext) -> list[ExistingDeployment]:
+def _of_manifest(text: str, asked: ReadContext) -> list[FileDeployment]:
     stated = containers(text, asked.file, asked.facts)
     raise_any(fault for each in stated for fault in _closed(each, asked))
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
@@ -228,7 +228,7 @@ def _closed(container: Container, asked: ReadContext) -> Iterator[Fault]:
             yield Fault(what, asked.file, container.lines.get("image"), container.image, allowed)
 
 
-def _all_of(containers: list[Container], words: Sequence[str], asked: ReadContext) -> list[ExistingDeployment]:
+def _all_of(containers: list[Container], words: Sequence[str], asked: ReadContext) -> list[FileDeployment]:
     """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
     if not containers:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
@@ -247,7 +247,7 @@ def _all_of(containers: list[Container], words: Sequence[str], asked: ReadContex
     read_ = list(_clashing(containers, read_))
     raise_any(_of_one_pod(containers, read_, asked.file))
     of = CONTAINERS if not all(map(is_local, containers)) else "services" if containers[0].path else COMMANDS
-    together: dict[object, list[ExistingDeployment]] = {}
+    together: dict[object, list[FileDeployment]] = {}
     for at, (container, each) in enumerate(zip(containers, read_, strict=True)):
         together.setdefault(
             (at if container.pod is None else ("pod", container.pod)) if of == CONTAINERS else of, []
@@ -264,8 +264,8 @@ def _all_of(containers: list[Container], words: Sequence[str], asked: ReadContex
 
 
 def _started_by_default(
-    containers: list[Container], read_: list[ExistingDeployment]
-) -> tuple[list[Container], list[ExistingDeployment]]:
+    containers: list[Container], read_: list[FileDeployment]
+) -> tuple[list[Container], list[FileDeployment]]:
     """Those that Compose starts without a profile, with a note on the others; all of them where each has a profile."""
     default = [at for at, each in enumerate(containers) if not each.profiles]
     if not default or len(default) == len(containers):
@@ -280,7 +280,7 @@ def _alike(launched: Launched) -> Launched:
     return launched.model_copy(update={"name": "", "replicas": None})
 
 
-def _clashing(containers: Sequence[Container], read_: Sequence[ExistingDeployment]) -> Iterator[ExistingDeployment]:
+def _clashing(containers: Sequence[Container], read_: Sequence[FileDeployment]) -> Iterator[FileDeployment]:
     """Yield the deployments, those of commands that would listen on one port of a server with their clash.
 
     Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its
@@ -299,7 +299,7 @@ def _clashing(containers: Sequence[Container], read_: Sequence[ExistingDeploymen
         yield one._replace(clash=clash)
 
 
-def _of_one_pod(containers: Sequence[Container], read_: Sequence[ExistingDeployment], file: str) -> Iterator[Fault]:
+def _of_one_pod(containers: Sequence[Container], read_: Sequence[FileDeployment], file: str) -> Iterator[Fault]:
     """Yield the fault of each container that listens on the port of another of its pod."""
     seen: dict[tuple[int, str], int | None] = {}
     for each, one in zip(containers, read_, strict=True):
@@ -311,15 +311,15 @@ def _of_one_pod(containers: Sequence[Container], read_: Sequence[ExistingDeploym
             seen[each.pod, one.port] = line
 
 
-def _as_replicas(deployments: Sequence[ExistingDeployment], of: str) -> list[ExistingDeployment]:
+def _as_replicas(deployments: Sequence[FileDeployment], of: str) -> list[FileDeployment]:
     """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
-    alike: dict[Launched, list[ExistingDeployment]] = {}
+    alike: dict[Launched, list[FileDeployment]] = {}
     for each in deployments:
         alike.setdefault(_alike(each.launched), []).append(each)
     return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
 
 
-def _together(group: Sequence[ExistingDeployment], of: str) -> ExistingDeployment:
+def _together(group: Sequence[FileDeployment], of: str) -> FileDeployment:
     """What starts the same as one deployment, named by the common prefix. Raises InputError if a comment states another number."""
     first, names = group[0], [each.launched.name for each in group]
     shared_name = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
@@ -338,7 +338,7 @@ def _together(group: Sequence[ExistingDeployment], of: str) -> ExistingDeploymen
 # --- a deployment -----------------------------------------------------------------------------------------------------
 
 
-def _existing(container: Container, asked: ReadContext) -> ExistingDeployment:
+def _existing(container: Container, asked: ReadContext) -> FileDeployment:
     """The deployment of a container. Raises InputError with all its faults and all missing facts."""
     engine = engine_of(container)
     assert engine is not None
@@ -376,7 +376,7 @@ def _existing(container: Container, asked: ReadContext) -> ExistingDeployment:
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
-    read_ = ExistingDeployment(
+    read_ = FileDeployment(
         launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt
     )
     read_ = read_._replace(idle=tuple(_idle(args.value, model.value)), whole=container.whole and seen.value is None)

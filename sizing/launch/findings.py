@@ -16,7 +16,7 @@ from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import only
 from sizing.formats.words import number, number_down, of_limit, percent, plural
 from sizing.formats.words import stated as in_digits
-from sizing.launch.deployment import ExistingDeployment
+from sizing.launch.deployment import FileDeployment
 from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import extras_of, with_images
 from sizing.question.demand import NOT_REPLAYED
@@ -53,7 +53,7 @@ class Checked(NamedTuple):
     """A deployment with its findings; `held` is None if it was not compared with the demand."""
 
     name: str
-    parts: tuple[ExistingDeployment, ...]
+    parts: tuple[FileDeployment, ...]
     question: Question | None
     held: SizeCheck | None
     findings: tuple[CheckFinding, ...]
@@ -119,7 +119,7 @@ def _gpus_used(launched: Launched) -> int:
     return (launched.replicas or 0) * layout_of(launched).gpus
 
 
-def fills_server(part: ExistingDeployment) -> bool:
+def fills_server(part: FileDeployment) -> bool:
     """Whether its replicas run on all GPUs of a usual server."""
     gpu = part.launched.gpu
     return gpu is not None and _gpus_used(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
@@ -145,12 +145,7 @@ def _types(question: Question) -> Iterator[GpuType]:
 
 
 def finding(
-    part: ExistingDeployment,
-    rule: str,
-    kept: bool,
-    words: str,
-    *fields: str,
-    level: Literal["warning", "error"] = "error",
+    part: FileDeployment, rule: str, kept: bool, words: str, *fields: str, level: Literal["warning", "error"] = "error"
 ) -> CheckFinding:
     """The finding for a rule on a part. Its line is that of the first of `fields` with a line, else of the command."""
     return CheckFinding(rule, "ok" if kept else level, words, part.file, part.line(*fields, "command"))
@@ -260,7 +255,7 @@ def _chance(odds: ConfidentSize | None) -> tuple[float, str]:
     return odds.chance, of_runs(odds.own, any_gpu=odds.any_gpu)
 
 
-def of_file(part: ExistingDeployment, demanded: Workload) -> Iterator[CheckFinding]:
+def of_file(part: FileDeployment, demanded: Workload) -> Iterator[CheckFinding]:
     """Yield the findings that need no prediction: the model, lengths, GPUs and nodes, and repeated flags."""
     launched = part.launched
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
@@ -310,7 +305,7 @@ def _longest(demanded: Workload, model: Model) -> int:
         return demanded.longest
 
 
-def _of_task(part: ExistingDeployment, demanded: Workload, found_model: FoundModel) -> Iterator[CheckFinding]:
+def _of_task(part: FileDeployment, demanded: Workload, found_model: FoundModel) -> Iterator[CheckFinding]:
     """Yield the finding of a deployment that does another task than the demand's, or of which nothing says that it does it."""
     said, asked, fields = part.launched.task, demanded.task, ("convert", "task", "pooling")
     encoder, engine = found_model.spec.encoder, flags_of(load_engine(part.launched.serving.engine or "vllm")[0].id)
@@ -342,7 +337,7 @@ def _may_be_alike(one: str, other: str) -> bool:
     return not ids or trained(one) == trained(other)
 
 
-def _of_gpus(part: ExistingDeployment, gpus: int) -> Iterator[CheckFinding]:
+def _of_gpus(part: FileDeployment, gpus: int) -> Iterator[CheckFinding]:
     """Yield the findings on the GPUs that a replica's containers reserve, and those that its command sees."""
     reserved, words = part.launched.reserved_gpus, f"a replica runs on {plural(gpus, 'GPU')}"
     if reserved is not None:
@@ -358,7 +353,7 @@ def _of_gpus(part: ExistingDeployment, gpus: int) -> Iterator[CheckFinding]:
         yield finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
 
 
-def of_demand(part: ExistingDeployment, demanded: Workload) -> Iterator[CheckFinding]:
+def of_demand(part: FileDeployment, demanded: Workload) -> Iterator[CheckFinding]:
     """Yield findings for features that the demand needs and the engine is started without."""
     has, asked = part.launched.lora, demanded.optimisations
     if asked.lora is not None:

@@ -6,7 +6,7 @@ import pytest
 
 import sizing
 from sizing.launch.deploy import deploy
-from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.deployment import FileDeployment, existing
 from sizing.launch.identity import UserFacts
 from sizing.specs.errors import InputError
 
@@ -17,7 +17,7 @@ STARTS = {
 }
 
 
-def read(words: str, *, engine: str = "vllm", model: str = PLAIN, version: str | None = None) -> ExistingDeployment:
+def read(words: str, *, engine: str = "vllm", model: str = PLAIN, version: str | None = None) -> FileDeployment:
     named = None if version is None else f"{engine}:{version}"
     (found,) = existing(f"{STARTS[engine].format(model)} {words}", UserFacts(gpu="h100-sxm", engine=named))
     return found

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from manifest_builders import faults, only, written
 
-from sizing.launch.deployment import ExistingDeployment, existing
+from sizing.launch.deployment import FileDeployment, existing
 from sizing.launch.identity import UserFacts
 
 ON_ONE = UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
 SERVE = "vllm serve llama-3.1-8b"
 
 
-def read(script: str, folder: Path, asked: UserFacts = ON_ONE) -> ExistingDeployment:
+def read(script: str, folder: Path, asked: UserFacts = ON_ONE) -> FileDeployment:
     return only(existing(written(folder, f"{script}\n", "run.sh"), asked))
 
 

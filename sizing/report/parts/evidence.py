@@ -307,8 +307,8 @@ def of_outcome(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidenc
 def by_runs(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> dict[str, Any]:
     """What published runs say of an outcome, by the names in records: the sure GPUs, the confidence, the evidence; None without."""
     sure = outcome.by_runs.odds
-    known = {} if sure is None else {"gpus_sure": sure.gpus, "confidence": sure.confidence}
-    return {"gpus_sure": None, "confidence": None, **known, "evidence": of_outcome(outcome, predicted)}
+    size = {"gpus_sure": sure and sure.gpus, "confidence": sure and sure.confidence}
+    return size | {"evidence": of_outcome(outcome, predicted)}
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
