@@ -86,8 +86,10 @@ def _one_or_several(value: Any) -> Any:
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
-    """Read `20,22`."""
-    return tuple(int(part) for part in text.split(","))
+    """Read `20,22`. Raises ValueError for other text."""
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise ValueError(f"{text!r} is no list of whole numbers, as 20,22")
+    return tuple(map(int, text.split(",")))
 
 
 class Limit(Spec):
@@ -280,7 +282,7 @@ class Serving(Spec):
     def prepared(cls, data: Any) -> Any:
         """Take the number of pipeline stages from `pp_layers` if `pp` is absent."""
         layers = data.get("pp_layers") if isinstance(data, dict) else None
-        if layers is None or data.get("pp") is not None:
+        if not isinstance(layers, (str, list, tuple)) or data.get("pp") is not None:
             return data
         return {**data, "pp": len(_whole_numbers(layers) if isinstance(layers, str) else layers)}
 

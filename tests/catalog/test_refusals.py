@@ -87,3 +87,14 @@ def test_options_that_contradict_each_other_are_refused(
 ) -> None:
     assert run(["estimate", "chat", "-g", "h100-sxm", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [("5", "must be a list"), ("true", "must be a list"), ("a,b", "no list of whole numbers, as 20,22")],
+)
+def test_layers_of_stages_that_are_no_list_are_named(
+    layers: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = told(capsys, "estimate", "chat", "-g", "h100-sxm", "--set", f"serving.pp_layers={layers}")
+    assert "serving.pp_layers" in err and words in err
