@@ -24,7 +24,7 @@ from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
-from sizing.question.options import WORKLOAD_OPTIONS, options_of
+from sizing.question.options import WORKLOAD_OPTIONS, GivenOptions, options_of
 from sizing.question.question import Question
 from sizing.replica.histories import IDLE_CACHES, idle_conversations
 from sizing.specs.units import GIB
@@ -53,7 +53,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 def asked(**values: Any) -> Question:
     """What `llmsize estimate` is asked: Llama-3.1-8B, TP1 on H100, a first prompt of 500 tokens, 300 of output."""
     given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "tp": 1, "isl": 500, "osl": 300, **values}
-    return question_of(None, options_of(WORKLOAD_OPTIONS, given))
+    return question_of(None, options_of(GivenOptions(WORKLOAD_OPTIONS, given)))
 
 
 def best(asking: Question) -> Pool:

@@ -27,7 +27,7 @@ from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
 from sizing.formats.words import gib, milliseconds, money, number, of_limit, percent, rounded_usd, stated
 from sizing.question.ask import question_of
-from sizing.question.options import WORKLOAD_OPTIONS, options_of
+from sizing.question.options import WORKLOAD_OPTIONS, GivenOptions, options_of
 from sizing.report.estimate import Estimate, record
 from sizing.report.estimate import document as document_of
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
@@ -78,7 +78,7 @@ TOP = {"schema", "version", "feasible", *KEYS, "limiting", "rejected", "assumpti
 def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
-    asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
+    asked = question_of(None, options_of(GivenOptions(WORKLOAD_OPTIONS, values)))
     outcome = search(asked)
     if not outcome.within_budget:
         outcome = replace(outcome, hints=Hints(suggestions=suggestions(outcome, simulated=False)))

@@ -15,7 +15,7 @@ from sizing.cli.main import run
 from sizing.cli.options import STEP_OPTIONS
 from sizing.formats.text import render
 from sizing.question.ask import layout_question
-from sizing.question.options import options_of
+from sizing.question.options import GivenOptions, options_of
 from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest_batch
 from sizing.report.roofline import RooflineReport, StepSizes, record
 from sizing.report.roofline import document as as_document
@@ -32,7 +32,9 @@ def found(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str,
 
 def built() -> RooflineReport:
     values = {option.name: None for option in STEP_OPTIONS} | {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
-    return record(deployment(layout_question(options_of(STEP_OPTIONS, values))), StepSizes((1, 8), (128,), 1000))
+    return record(
+        deployment(layout_question(options_of(GivenOptions(STEP_OPTIONS, values)))), StepSizes((1, 8), (128,), 1000)
+    )
 
 
 def points(document: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
