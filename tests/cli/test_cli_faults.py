@@ -430,7 +430,7 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     ("command", "option", "said"),
     [
         ("whatif", "--confidence", "no published runs have optimisations"),
-        ("simulate", "--headroom", "estimate, plan, cost"),
+        ("simulate", "--headroom", "estimate, compare, sweep, whatif, plan, cost have it"),
         ("memory", "--isl", "holds whole sequences; use --max-model-len"),
         ("prices", "--gpu", "write the name alone: llmsize prices NAME"),
     ],
