@@ -72,6 +72,7 @@ from sizing.report.parts.screen import (
     first_lines,
     limits_verdict,
     next_line,
+    unused,
     verdict,
 )
 from sizing.specs.bands import ErrorBand
@@ -429,7 +430,8 @@ def _verdict(record: Compare) -> Iterator[Line]:
         single, gpus = SINGLE if best.replicas == 1 else "", best.gpus or 0
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         holds = limits_verdict(limited, best.verified, not_replayed(record.demand))
-        yield verdict("; ".join(filter(None, (holds, best.queue, single))), good=not best.queue)
+        left = unused(record.inputs.gpu_budget, gpus, later=True)
+        yield verdict("; ".join(filter(None, (holds, best.queue, left, single))), good=not best.queue)
         yield from at_usual_limits(record.usual_limits)
         known, usd = (best.gpus_sure, record.confidence, best.evidence), best.usd_per_hour
         yield from SureOf(gpus, *known, limited, by_rate, best.gpu, usd and usd / gpus).lines(

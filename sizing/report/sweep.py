@@ -30,7 +30,7 @@ from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limits import limit_words
 from sizing.report.parts.pools import limit_and_reason
 from sizing.report.parts.quantities import NoSizes, flat_names
-from sizing.report.parts.question import inputs
+from sizing.report.parts.question import inputs, not_replayed
 from sizing.report.parts.screen import assumption_lines, first_lines, next_line, verdict
 from sizing.specs.errors import InputError
 from sizing.specs.workload import LATENCIES, Metric
@@ -237,7 +237,8 @@ def sections(record: Sweep) -> Iterator[Section]:
     """Yield the number of feasible combinations, the first of these, and why others are infeasible."""
     part = f" of part {record.shard}" if record.shard else ""
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')}{part} can be served"
-    how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
+    how, unplayed = "each confirmed by simulation" if record.verified else "not simulated (--verify)", _unplayed(record)
+    how += f"{' of random arrivals' * record.verified}; {unplayed}" if unplayed else ""
     yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
     varied = (
         Quantity(_column(name), name, stated, is_number=not isinstance(values[0], str), shown="always")
@@ -253,6 +254,12 @@ def sections(record: Sweep) -> Iterator[Section]:
     yield Facts(
         (*first_lines("Refused", reasons, "reason"), *assumption_lines(record.assumptions, counted=False), next_line())
     )
+
+
+def _unplayed(record: Sweep) -> str:
+    """Write that only the rate of a trace was taken; nothing of other demands."""
+    demand = record.inputs.get("demand")
+    return "" if demand is None else not_replayed(demand)
 
 
 def _asked(record: Sweep) -> Iterator[Line]:

@@ -31,8 +31,8 @@ from sizing.report.parts import assumptions, pools
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import Limited, figures_by_name
 from sizing.report.parts.quantities import E2E, GPU, GPUS, ITL, LATENCY_QUANTITIES, TTFT, at_limit, of_task
-from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, replica_lines
-from sizing.report.parts.screen import NEXT, assumption_lines, first_lines, next_line
+from sizing.report.parts.question import Inputs, inputs, is_by_day, is_demanded, labels, not_replayed, replica_lines
+from sizing.report.parts.screen import NEXT, assumption_lines, first_lines, next_line, unused
 from sizing.specs.workload import Defaults
 
 NOTE = "requests/s: the most of a row's GPUs within the limits{}; all rows in closed form"
@@ -265,8 +265,16 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     """Yield the best combination, all answers, and what helpful options need."""
     i, best = record.inputs, record.best
     together = () if best is None else best.names
-    checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
+    unplayed = not_replayed(i.demand)
+    how = f"confirmed by simulation{' of random arrivals' * bool(unplayed)}"
+    checked = "" if best is None else f" ({how})" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
+    if unplayed:
+        lines.append(Line(unplayed, "Trace"))
+    shown = ((AS_IT_IS, record.base), (TOGETHER, None if best is None else best.answer))
+    left = [(name, unused(i.gpu_budget, of.gpus, later=True)) for name, of in shown if of is not None]
+    if any(words for _, words in left):
+        lines.append(Line("; ".join(f"{name} {words}" for name, words in left if words), "Budget"))
     if best is not None and record.base is not None and record.feasible and (given := _conditions(record)):
         lines.insert(0, Line(f"{_changed(best, record.base)}, {given}"))
     yield Facts(tuple(lines), _verdict(record))

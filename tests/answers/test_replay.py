@@ -121,6 +121,19 @@ def test_a_trace_in_a_file_is_the_trace_of_the_option(tmp_path: Path, capsys: Ca
         assert (
             "(--no-verify); bursts and single lengths of the trace are not replayed: llmsize estimate FILE" in verdict
         )
+    for command in (("whatif", str(file), "--no-verify"), ("sweep", str(file), "--vary", "headroom=0,0.1")):
+        assert run([*command]) == 0
+        assert "single lengths of the trace are not replayed" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "command", [("compare",), ("whatif",), ("cost", "--own", "hgx-h100"), ("estimate",), ("plan",)]
+)
+def test_gpus_that_are_given_and_not_needed_are_to_spare(command: tuple[str, ...], capsys: Capture) -> None:
+    one, *more = command
+    asked = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--rps", "20", "--gpus", "8")
+    assert run([one, *asked, *more, "--no-verify"]) == 0
+    assert "6 of 8 to spare" in " ".join(capsys.readouterr().out.split())
 
 
 def test_only_a_simulation_that_ran_has_random_arrivals() -> None:
