@@ -7,6 +7,7 @@ and lengths. It starts some minutes earlier, so that queues and caches are reali
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ from sizing.specs.bisection import smallest
 from sizing.specs.demand import Demand, replicas_for
 from sizing.specs.errors import InputError
 from sizing.specs.frozen import Frozen
-from sizing.specs.workload import Metric, Tokens, Workload
+from sizing.specs.units import MILLI
+from sizing.specs.workload import Metric, Tokens, Workload, limit_name
 
 MINUTE_S = 60.0
 # Replayed before and after the minute: longer than most answers take, so that the load is steady.
@@ -240,13 +242,23 @@ def _relaxation(fewest: _Fewest, question: Question) -> Relaxation | None:
     return Relaxation(name, seconds, fewest.refuted.gpus, fewest.refuted.pool.replica.gpu_type.name)
 
 
+def _within_budget(relaxation: Relaxation | None, size: Answer, question: Question) -> Iterator[Suggestion]:
+    """Yield the looser limit with which the layout of `size` keeps the budget, if it does."""
+    if relaxation is not None and relaxation.gpus <= (question.rules.gpu_budget or 0):
+        name, single = relaxation.limit, question.service.single_result
+        called = limit_name(name, getattr(question.target.limits, name).statistic, single=single)
+        change = f"{called} {relaxation.seconds / MILLI:,.0f} ms"
+        yield Suggestion.of(change, size)._replace(gpus=relaxation.gpus, looser=True)
+
+
 def _with(outcome: Outcome, answers: tuple[Answer, ...], relaxation: Relaxation | None) -> Outcome:
     """The outcome with answers from the replay, a looser limit or budget, and what published runs say of the first answer."""
     size, question = answers[0], outcome.question
     found = _replaced(outcome, answers, relaxation, passed=True)
     if found.answer is None:
         larger = Suggestion.of(advice.LARGER_BUDGET, size)
-        return replace(found, hints=found.hints._replace(suggestions=(larger,)))
+        looser = _within_budget(relaxation, size, question)
+        return replace(found, hints=found.hints._replace(suggestions=(*looser, larger)))
     if outcome.by_runs.odds is None:
         return found
     sure_answer = surely(size, question)

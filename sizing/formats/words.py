@@ -109,9 +109,12 @@ def plural(count: float, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in hours and minutes, rounded up to a minute: `5 h 12 min`; below a minute in seconds."""
+    """Write a duration, rounded up: `5 h 12 min`; below an hour with seconds, `3 min 50 s`; below a minute in seconds."""
     if seconds < 60:
         return f"{number(seconds)} s"
+    whole, rest = divmod(math.ceil(seconds - ROUNDING * 60), 60)
+    if whole < 60 and rest:
+        return f"{whole} min {rest} s"
     hours, minutes = divmod(math.ceil(seconds / 60 - ROUNDING), 60)
     return " ".join([f"{hours:,} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes))
 

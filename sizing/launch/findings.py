@@ -18,7 +18,7 @@ from sizing.formats.words import number, number_down, of_limit, percent, plural
 from sizing.formats.words import stated as in_digits
 from sizing.launch.deployment import FileDeployment
 from sizing.launch.terms import flags_of, layout_of
-from sizing.question.ask import extras_of, with_images
+from sizing.question.ask import as_served, extras_of
 from sizing.question.demand import NOT_REPLAYED
 from sizing.question.question import Question
 from sizing.specs.bands import ConfidentSize, of_runs
@@ -298,9 +298,9 @@ def of_file(part: FileDeployment, demanded: Workload) -> Iterator[CheckFinding]:
 
 
 def _longest(demanded: Workload, model: Model) -> int:
-    """Tokens of the longest request, with those of its images."""
+    """Tokens of the longest request, with those of its images and of all earlier turns."""
     try:
-        return with_images(demanded, extras_of(demanded, model)).longest
+        return as_served(demanded, extras_of(demanded, model)).longest
     except InputError:  # told where the deployment becomes a question
         return demanded.longest
 

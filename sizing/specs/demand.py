@@ -207,7 +207,7 @@ class Demand(Spec):
     mean_requests_per_s: Rate | None = None
     trace: Text | None = None
     concurrent_users: People | None = None
-    documents: Yearly | None = None
+    documents: Annotated[float, within(1, 1e15), AsNumber] | None = None
     closed_loop: Flag | None = None
     think_time: Duration | None = None
     within: Duration | None = None

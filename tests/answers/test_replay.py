@@ -164,7 +164,9 @@ def test_the_answer_is_the_fewest_that_the_replay_keeps(tmp_path: Path, capsys: 
     assert (count - 1) / count < found["load"]["requests_per_s"] / found["load"]["max_requests_per_s"] < 1
     assert run([*ASKED, "--trace", clumps, "--gpus", str(count - 1), "--json"]) == 1
     refused = json.loads(capsys.readouterr().out)["limiting"]
-    assert "TTFT reaches its limit" in refused["detail"] and refused["suggestions"]
+    assert "TTFT reaches its limit" in refused["detail"]
+    looser, larger = refused["suggestions"]
+    assert looser.startswith("TTFT limit (p95) ") and f": {count - 1} x " in looser and f": {count} x " in larger
     file = tmp_path / "w.yaml"
     file.write_text(
         "model: llama-3.1-8b\ngpu: l40s\nserving: {tp: 1}\nlimits: {ttft: p95:800ms}\ndemand: {trace: clumps.csv}\n"

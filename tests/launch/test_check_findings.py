@@ -197,3 +197,14 @@ def test_images_of_a_demand_count_in_lengths_and_need_an_encoder(model: str, lon
         simulated=False,
     )[0]
     assert [each.rule for each in found.findings if each.level == "error"] == [rule] * (rule is not None)
+
+
+@pytest.mark.parametrize(("longest", "level"), [(16_000, "ok"), (15_999, "error")])
+def test_the_last_turn_of_a_conversation_is_its_longest_request(longest: int, level: str, tmp_path: Path) -> None:
+    """Ten prompts that grow by 1,000 and the answer's 300 each, from 4,000 on, and the last answer: 4,000 + 9 x 1,300 + 300."""
+    file = tmp_path / "w.yaml"
+    lengths = "tokens: {isl: 4000, osl: 300}\noptimisations: {prefix: {turns: 10, shared_tokens: 3000}}\n"
+    file.write_text(f"model: {LLAMA}\n{lengths}demand: {{requests_per_s: 1}}\n")
+    line, filled = f"vllm serve {LLAMA} --max-model-len {longest}", UserFacts(gpu="h100-sxm", replicas=8, engine="vllm")
+    (found,) = check(line, demand=file, filled=filled, simulated=False)
+    assert [each.level for each in found.findings if each.rule == "max_model_len"] == [level]

@@ -99,9 +99,18 @@ def test_a_simulated_batch_is_done_as_the_simulator_says_of_its_share(pools: tup
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(21_600, "6 h"), (21_600.001, "6 h 1 min"), (18_720, "5 h 12 min"), (60, "1 min"), (59, "59 s"), (3_599, "1 h")],
+    [
+        (21_600, "6 h"),
+        (21_600.001, "6 h 1 min"),
+        (18_720, "5 h 12 min"),
+        (60, "1 min"),
+        (59, "59 s"),
+        (3_599.9, "1 h"),
+        (230, "3 min 50 s"),
+        (134.2, "2 min 15 s"),
+    ],
 )
-def test_a_duration_is_rounded_up_to_a_minute(seconds: float, words: str) -> None:
+def test_a_duration_is_rounded_up_to_a_minute_or_below_an_hour_to_a_second(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
@@ -142,3 +151,12 @@ def test_gpus_that_no_replica_uses_are_said_without_a_demand_too(capsys: Capture
     assert "1 of 3 to spare, all figures are of 2" in " ".join(capsys.readouterr().out.split())
     assert run([*layout, "--gpus", "1"]) == 1
     assert capsys.readouterr().out.startswith("Infeasible: a replica takes more GPUs than the budget\n")
+
+
+def test_pools_that_a_budget_refuses_name_the_one_pool_that_keeps_it(capsys: Capture) -> None:
+    asked = ("estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--no-verify")
+    pools = (*asked, "--disaggregate", "auto", "--within", "2min", "--gpus", "8")
+    assert run([*pools, "--documents", "20000"]) == 1
+    assert "Try one pool (without --disaggregate): 8 GPUs" in " ".join(capsys.readouterr().out.split())
+    assert run([*pools, "--documents", "0.5"]) == 2
+    assert "--documents: must be a number of at least 1" in capsys.readouterr().err

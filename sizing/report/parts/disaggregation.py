@@ -200,12 +200,21 @@ def _pool(
     )
 
 
+def _one_pool_instead(one: Aggregated | None, budget: int | None) -> Iterator[Line]:
+    """Yield that one pool serves the demand, where it keeps the budget."""
+    gpus = 0 if one is None else one.gpus_even or one.gpus
+    if one is not None and gpus <= (budget or gpus):
+        yield Line(f"one pool (without --disaggregate): {plural(gpus, 'GPU')}", "Try")
+
+
 def sections(disaggregated: Disaggregated, inputs: Inputs, batch: BatchJob | None = None) -> Iterator[Section]:
     """Yield both pools with their figures next to one pool, and when a `batch` is done; or the reason why they are infeasible."""
     prefill, decode, way = disaggregated.prefill, disaggregated.decode, disaggregated.kv_transfer
     if prefill is None or decode is None or way is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
-        yield Facts((screen.verdict(disaggregated.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
+        instead = _one_pool_instead(disaggregated.aggregated, inputs.gpu_budget)
+        about = (*instead, demand_line(inputs), *replica_lines(inputs))
+        yield Facts((screen.verdict(disaggregated.why, good=False), *about), title)
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
