@@ -253,8 +253,9 @@ def _judged(
 ) -> tuple[Correction, dict[str, Correction]]:
     """The correction of a class, and for each group the correction found without the groups that are `left_out` with it.
 
-    A form is accepted only if it raises the median error on groups left out in no metric. Of these forms, the one with the least
-    mean error is used. No form is accepted where all groups would be left out at once.
+    A form is accepted only if it lowers the mean error on groups left out by more than chance, and raises the median error in no
+    metric. Of these forms, the one with the least mean error is used. No form is accepted where all groups would be left out at
+    once.
     """
     places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
     before = np.array([errors.at(place, nothing) for place in places])
@@ -266,7 +267,9 @@ def _judged(
         others = [of_place[place] for place in places]
         off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
         worse = np.nanmedian(off[:, seen], axis=0) > np.nanmedian(before[:, seen], axis=0) + rules.most_loss
-        if _mean(off) < least * (1 - rules.least_gain) and not worse.any():
+        gain = np.nanmean(before - off, axis=1)
+        sure = gain.mean() > rules.least_standard_errors * gain.std(ddof=1) / np.sqrt(gain.size)
+        if sure and _mean(off) < least * (1 - rules.least_gain) and not worse.any():
             least = _mean(off)
             found = fitted(errors.of, form, rules), dict(zip(errors.groups, others, strict=True))
     return found

@@ -67,12 +67,14 @@ class CorrectionRules(Spec):
     """How corrections of step times are found.
 
     A class needs `least_groups` groups. `shrink_groups` pulls factors towards 1, as that many groups without error would. The
-    mean error on groups left out must fall by the share `least_gain`. No metric's median error may rise by more than `most_loss`.
+    mean error on groups left out must fall by the share `least_gain`, and by `least_standard_errors` of the mean fall of a group. No
+    metric's median error may rise by more than `most_loss`.
     """
 
     least_groups: PositiveInt
     shrink_groups: NonNegative
     least_gain: NonNegative
+    least_standard_errors: NonNegative
     most_loss: NonNegative
 
 

@@ -16,7 +16,7 @@ from sizing.specs.bands import Corrections, PublishedRuns, Situation
 from sizing.specs.calibration import CorrectionRules
 
 HERE = Situation("served", "NVIDIA", "vllm", "hopper", "moe", "low")
-RULES = CorrectionRules(least_groups=3, shrink_groups=0.0, least_gain=0.02, most_loss=0.05)
+RULES = CorrectionRules(least_groups=3, shrink_groups=0.0, least_gain=0.02, least_standard_errors=2.0, most_loss=0.05)
 ROW = cast(MeasuredRow, SimpleNamespace(source="a source"))
 SHARES = {"ttft": 0.2, "itl": 0.9, "throughput": 0.8}  # of decode steps in each time
 
@@ -58,6 +58,19 @@ def test_one_kind_of_steps_is_corrected_alone_where_the_other_is_off_to_both_sid
     assert getattr(found, off) == pytest.approx(1.5, rel=0.1)
 
 
+@pytest.mark.parametrize(("least", "kept"), [(0.0, True), (2.0, False)])
+def test_a_factor_that_helps_five_groups_and_harms_three_may_be_chance(least: float, kept: bool) -> None:
+    """Its mean gain of 0.03 is less than one standard error: five groups gain 0.12 each, three lose as much."""
+    sides = np.exp([0.12] * 5 + [-0.06] * 3)
+    runs = [
+        one._replace(group=f"group {place}")
+        for place, side in enumerate(sides)
+        for one in seen(float(side), float(side), groups=1, noise=0.0)
+    ]
+    found = corrections_of(runs, RULES.model_copy(update={"least_standard_errors": least}))[0][0]
+    assert (found.decode > 1.0) is kept
+
+
 def test_what_is_centred_or_known_of_too_few_stays() -> None:
     centred, corrected = corrections_of(seen(1.0, 1.0), RULES)
     assert {(one.decode, one.prefill) for one in centred} == {(1.0, 1.0)}
@@ -74,7 +87,7 @@ def test_a_factor_of_prefill_needs_enough_groups_with_a_ttft(groups: int, kept: 
         one if int(one.group.split()[1]) < groups else one._replace(timings={"itl": TimeRatio(1.0, 0.9)})
         for one in seen(1.0, 0.7, noise=0.0)
     ]
-    found = corrections_of(runs, RULES)[0][0]
+    found = corrections_of(runs, RULES.model_copy(update={"least_standard_errors": 0.0}))[0][0]
     assert (found.prefill == 1.0) is kept
 
 
