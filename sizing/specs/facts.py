@@ -92,13 +92,21 @@ class EncoderFacts(Sourced):
     parameters: Positive
 
 
+class LeastImage(Spec):
+    """The fewest tokens of an image whose tokens are squares of `side_pixels`: processors scale smaller images up."""
+
+    side_pixels: PositiveInt
+    tokens: PositiveInt
+
+
 class ImageRule(Sourced):
-    """How a family's image processor cuts images, and the maximum of tokens or tiles of an image, which no config.json states."""
+    """How a family's image processor cuts images, and the bounds of tokens or tiles of an image, which no config.json states."""
 
     title: Text
     rule: Literal["merged", "padded", "rows", "fixed", "tiled"]
     most_tokens: PositiveInt | None = None
     most_tiles: PositiveInt | None = None
+    least: tuple[LeastImage, ...] = ()
     evidence: Evidence
 
     def validate(self) -> None:

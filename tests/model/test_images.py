@@ -183,3 +183,11 @@ def test_whose_encoder_it_is_is_said(capsys: pytest.CaptureFixture[str], model: 
     found = {one["what"]: one for one in json.loads(capsys.readouterr().out)["assumptions"]}
     assert said in found["image encoder"]["value"]
     assert found["tokens of a request's images"]["kind"] == found["image encoder"]["kind"]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "tokens"), [(28, 28, 64), (98, 98, 64), (32, 600, 70), (256, 256, 64), (600, 600, 361)]
+)
+def test_a_small_image_is_scaled_up_to_the_least_of_its_processor(height: int, width: int, tokens: int) -> None:
+    """smart_resize by hand with shortest_edge 65,536: 32 x 600 is scaled by 1.85 to 59 x 1,109 pixels, 2 rows of 35 squares of 32."""
+    assert images.merged(height, width, 16, 2, 16_384, least_tokens=64).tokens == tokens

@@ -30,15 +30,30 @@ class Cut(NamedTuple):
     patches: int
 
 
-def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int, *, pads: bool = False) -> Cut:
+ROUNDING = 1e-9  # of a row: what floating point adds is no row
+
+
+def merged(
+    height: int,
+    width: int,
+    patch_pixels: int,
+    merge: int,
+    most_tokens: int,
+    *,
+    least_tokens: int = 1,
+    pads: bool = False,
+) -> Cut:
     """Cut an image at its own size, with one token for merge x merge patches.
 
     With s = patch * merge pixels, the sides are scaled to the nearest multiple of s, as Qwen's processors do (transformers,
     image_processing_qwen2_vl.py, smart_resize). An image that is padded (`pads`) takes ceil(H/s) * ceil(W/s) tokens. Larger
-    images are scaled down to `most_tokens`.
+    images are scaled down to `most_tokens`, and smaller ones up to `least_tokens`.
     """
     side, whole = patch_pixels * merge, math.ceil if pads else round
     tokens = min(max(1, whole(height / side)) * max(1, whole(width / side)), most_tokens)
+    if tokens < least_tokens:
+        times = math.sqrt(least_tokens / (height * width))
+        tokens = math.ceil(height * times - ROUNDING) * math.ceil(width * times - ROUNDING)
     return Cut(tokens, 1, tokens * merge**2)
 
 
@@ -134,7 +149,8 @@ def _cut(images: Images, vision: Vision, rule: ImageRule) -> Cut | None:
     """The tiles and tokens of an image by `rule`; None where the config lacks a size that `rule` needs."""
     size, side = (images.height, images.width, vision.patch_pixels, vision.merge), vision.image_pixels
     if rule.most_tokens is not None:
-        return merged(*size, rule.most_tokens, pads=rule.rule == "padded")
+        least = next((of.tokens for of in rule.least if of.side_pixels == vision.patch_pixels * vision.merge), 1)
+        return merged(*size, rule.most_tokens, least_tokens=least, pads=rule.rule == "padded")
     if vision.tokens is not None:
         cut = vision.tokens * vision.merge**2 if side is None else (side // vision.patch_pixels) ** 2
         return fixed(vision.tokens, cut)
