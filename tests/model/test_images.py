@@ -44,9 +44,10 @@ def vision_of(vision: dict[str, Any], **root: Any) -> Vision | None:
         ("qwen3-vl-8b", "1x1024x768", 768, 1, 3072),
         ("qwen3.5-27b", "2x1024x768", 2 * 768, 2, 3072),
         ("qwen3-vl-8b", "1x20000x20000", 16_384, 1, 65_536),
-        # sides of whole tokens, to the nearest: 600/32 = 18.75 is 19, 840/32 = 26.25 is 26, 10/32 is one
+        # sides of whole tokens, to the nearest: 600/32 = 18.75 is 19, 840/32 = 26.25 is 26
         ("qwen3-vl-8b", "1x600x840", 19 * 26, 1, 19 * 26 * 4),
-        ("qwen3-vl-8b", "1x10x64", 2, 1, 8),
+        # scaled up to 65,536 pixels, by 10.12: 102 x 648 are 4 x 21 squares of 32
+        ("qwen3-vl-8b", "1x10x64", 4 * 21, 1, 4 * 21 * 4),
         # 28 x 28 pixels, padded: ceil(1024/28) * ceil(768/28) = 37 * 28
         ("kimi-k2.5", "1x1024x768", 1036, 1, 4144),
         ("kimi-k2.5", "1x9000x9000", 4096, 1, 16_384),
