@@ -22,10 +22,13 @@ def command(
     """
     from sizing.cli.options import SETTINGS, settings
     from sizing.cli.output import write
+    from sizing.question.configuration import Configuration
     from sizing.report.settings import document, document_of_all, record, record_of_all
+    from sizing.specs.errors import Part, check
 
-    known = settings()
-    if all_:
-        write(document_of_all(record_of_all(SETTINGS, known)), "json" if json else "table")
-    else:
-        write(document(record(known)), "json" if json else "table")
+    known, form = Part(settings), "json" if json else "table"
+    if all_:  # a fault says to look here
+        write(document_of_all(record_of_all(SETTINGS, Configuration() if known.faults else known.value)), form)
+    check(known)
+    if not all_:
+        write(document(record(known.value)), form)

@@ -417,7 +417,7 @@ def _judged(record: Estimate) -> Iterator[LimitRow]:
     elif demand.requests_per_s is not None:
         yield screen.rate("most requests/s", load.max_requests_per_s, demand.requests_per_s, most, binds=binds)
     else:
-        yield screen.rate("requests/s", load.requests_per_s, band=served or most)
+        yield screen.rate("requests/s", load.requests_per_s, band=served or most, down=True)
     if record.throughput is not None and record.cost is not None and not record.throughput.output_tokens_per_s:
         yield screen.rate("input tokens/s", record.throughput.input_tokens_per_s)
         if (usd := record.cost.usd_per_million_input_tokens) is not None:

@@ -231,6 +231,10 @@ def test_config_shows_what_comes_from_where(
     assert options["gpu"]["variable"] == "LLMSIZE_GPU"
     assert options["gpu"]["value"] == "h100-sxm"
     assert len(options) == len(SETTINGS)
+    monkeypatch.setenv("LLMSIZE_X", "1")  # a fault says to look at the list, which is then still written
+    assert run(["config", "--all"]) == 2
+    said = capsys.readouterr()
+    assert "LLMSIZE_GPU" in said.out and "LLMSIZE_X: is no setting; use llmsize config --all" in said.err
 
 
 def test_own_profiles_are_known_by_name(project: Path, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:

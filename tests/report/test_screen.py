@@ -17,6 +17,7 @@ from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, 
 from sizing.formats.words import milliseconds, number, percent, stated
 from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
+from sizing.report.parts import screen
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
 from sizing.report.parts.limits import at_limit
 from sizing.report.parts.question import LimitInMs, is_by_day, limits_in_words
@@ -483,3 +484,8 @@ def test_a_setting_is_written_with_all_its_digits() -> None:
         "0.05",
         "14.9",
     ]
+
+
+def test_a_rate_that_is_served_is_never_written_above_itself() -> None:
+    assert screen.rate("requests/s", 15.87, down=True).predicted == "15.8"
+    assert screen.rate("requests/s", 15.87).predicted == "15.9"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
-from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd
+from sizing.formats.words import between, gib, money, number, number_down, percent, plural, rounded_usd
 from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.report.parts.assumptions import LEFT_OUT, PRECISION, beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
@@ -136,12 +136,16 @@ def rate(
     band: ErrorBand | None = None,
     *,
     binds: bool = False,
+    down: bool = False,
 ) -> LimitRow:
-    """A rate, or requests in flight, and the `least` value that is asked for; it `binds` where no latency ends the load."""
+    """A rate, or requests in flight, and the `least` value that is asked for; it `binds` where no latency ends the load.
+
+    What is rounded `down` is served if it is asked for.
+    """
     kept = least is None or value is None or value >= least * (1 - 1e-9)
     return LimitRow(
         name,
-        number(value),
+        number_down(value) if down and value else number(value),
         None if band is None else between(band.low, band.high, number),
         None if least is None else f"{number(least)} asked",
         "" if least is None else OVER if not kept else BINDS if binds else OK,
