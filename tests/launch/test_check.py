@@ -19,7 +19,7 @@ from sizing.launch.check import check
 from sizing.launch.deployment import ONE_START
 from sizing.launch.findings import _served
 from sizing.launch.identity import UserFacts
-from sizing.question.options import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, GivenOptions, options_of
 from sizing.report.check import record
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy
@@ -54,7 +54,7 @@ def test_what_deploy_writes_passes_with_the_same_prediction(outcome: Outcome, ma
 
 def test_the_most_is_one_figure_whatever_is_asked_and_parts_what_is_kept_from_what_is_not(manifest: str) -> None:
     def held_at(rate: float) -> SizeCheck:
-        options = options_of(SET_OPTIONS, {"set": (f"demand.requests_per_s={rate}",)})
+        options = options_of(GivenOptions(SET_OPTIONS, {"set": (f"demand.requests_per_s={rate}",)}))
         (found,) = check(manifest, demand="chat", options=options)
         assert found.held is not None and found.passed == found.held.holds
         return found.held
@@ -156,7 +156,7 @@ def test_flags_of_what_a_model_does_not_have_are_a_warning(flag: str, start: str
 
 
 def test_what_generates_nothing_is_asked_for_no_output_tokens() -> None:
-    options = options_of(ASKED_OPTIONS, {"isl": 400, "rps": 5.0})
+    options = options_of(GivenOptions(ASKED_OPTIONS, {"isl": 400, "rps": 5.0}))
     for line in (
         "vllm serve qwen3-embedding-8b --runner pooling --max-model-len 8192",
         "sglang serve --model-path llama-3.1-8b --is-embedding",
@@ -166,7 +166,7 @@ def test_what_generates_nothing_is_asked_for_no_output_tokens() -> None:
 
 
 def test_vllm_finds_in_a_checkpoint_that_it_embeds_and_sglang_must_be_told() -> None:
-    options = options_of(ASKED_OPTIONS, {"isl": 400, "rps": 5.0})
+    options = options_of(GivenOptions(ASKED_OPTIONS, {"isl": 400, "rps": 5.0}))
     asked = UserFacts(gpu="h100-sxm", replicas=1)
     for start, level in (("vllm serve", "warning"), ("sglang serve --model-path", "error")):
         line = f"{start} qwen3-embedding-8b"
@@ -315,7 +315,7 @@ def test_tokens_that_are_not_served_pay_for_nothing(manifest: str) -> None:
         text = Path(manifest).read_text(encoding="utf-8").replace("replicas: 4", f"replicas: {replicas}")
         path = Path(manifest).with_name("small.yaml")
         path.write_text(text, encoding="utf-8")
-        options = options_of(SET_OPTIONS, {"set": [f"demand.requests_per_s={rate}"]})
+        options = options_of(GivenOptions(SET_OPTIONS, {"set": [f"demand.requests_per_s={rate}"]}))
         (found,) = check(str(path), demand="chat", options=options, simulated=False)
         assert found.held is not None
         return found.passed, found.usd_per_million_tokens, found.held.most_requests_per_s or 0
@@ -403,7 +403,7 @@ def test_a_wrong_setting_of_the_policy_is_named_by_its_variable(
 
 def test_what_is_set_is_of_the_demand() -> None:
     def found(*stated: str) -> list[str]:
-        options = options_of(SET_OPTIONS, {"set": list(stated)})
+        options = options_of(GivenOptions(SET_OPTIONS, {"set": list(stated)}))
         (each,) = check(FIXED, demand="chat", options=options, simulated=False)
         return [finding.rule for finding in each.findings if finding.level == "error"]
 

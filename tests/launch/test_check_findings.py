@@ -11,7 +11,7 @@ from sizing.cli.check import CHECK_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.identity import UserFacts
-from sizing.question.options import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, GivenOptions, options_of
 from sizing.specs.errors import InputError
 
 LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"
@@ -98,7 +98,7 @@ def test_the_acceptance_of_drafts_is_stated_or_assumed() -> None:
     """No flag says how many drafted tokens a model accepts, and they decide what a deployment serves."""
 
     def most(method: str, tokens: int, *stated: str) -> tuple[float, tuple[str, ...]]:
-        options = options_of(SET_OPTIONS, {"set": ["model=llama-3.1-8b", *stated]})
+        options = options_of(GivenOptions(SET_OPTIONS, {"set": ["model=llama-3.1-8b", *stated]}))
         filled = UserFacts(gpu="h100-sxm", replicas=4)
         (found,) = check(DRAFTING % (method, tokens), demand="chat", filled=filled, options=options, simulated=False)
         assert found.held is not None and found.held.most_requests_per_s is not None
@@ -193,7 +193,7 @@ def test_images_of_a_demand_count_in_lengths_and_need_an_encoder(model: str, lon
     found = check(
         f"vllm serve {model} --max-model-len {longest}",
         filled=UserFacts(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0"),
-        options=options_of(CHECK_OPTIONS, stated),
+        options=options_of(GivenOptions(CHECK_OPTIONS, stated)),
         simulated=False,
     )[0]
     assert [each.rule for each in found.findings if each.level == "error"] == [rule] * (rule is not None)

@@ -12,11 +12,11 @@ from sizing.launch.answer import Checkpoints, at_rank
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.identity import UserFacts
-from sizing.question.options import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, GivenOptions, options_of
 from sizing.question.question import Question
 from sizing.specs.errors import InputError
 
-DEMAND = options_of(SET_OPTIONS, {"set": ["demand.requests_per_s=1", "tokens.isl=500", "tokens.osl=100"]})
+DEMAND = options_of(GivenOptions(SET_OPTIONS, {"set": ["demand.requests_per_s=1", "tokens.isl=500", "tokens.osl=100"]}))
 
 
 def asked(model: str, **options: object) -> Question:

@@ -12,12 +12,12 @@ from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.identity import UserFacts
-from sizing.question.options import SET_OPTIONS, options_of
+from sizing.question.options import SET_OPTIONS, GivenOptions, options_of
 from sizing.specs.launch import Policy
 
 OWN = str(ROOT / "tests" / "data" / "my-h100.yaml")
 LOAD = ("--isl", "500", "--osl", "100", "--rps", "1")
-DEMAND = options_of(SET_OPTIONS, {"set": ["demand.requests_per_s=1", "tokens.isl=500", "tokens.osl=100"]})
+DEMAND = options_of(GivenOptions(SET_OPTIONS, {"set": ["demand.requests_per_s=1", "tokens.isl=500", "tokens.osl=100"]}))
 
 
 @pytest.mark.parametrize("target", ["vllm", "kubernetes", "compose"])
@@ -92,7 +92,7 @@ def test_what_cannot_serve_has_rows_of_its_limits_and_no_cost_of_the_demand() ->
     filled = UserFacts(gpu="h100-sxm")
     text = ["tokens.isl=500", "tokens.osl=100", "limits.ttft=p95:500ms", "limits.itl=50ms"]
     found = [
-        check("vllm serve llama-3.1-8b", options=options_of(SET_OPTIONS, {"set": [*text, f"demand.requests_per_s={rate}"]}),
+        check("vllm serve llama-3.1-8b", options=options_of(GivenOptions(SET_OPTIONS, {"set": [*text, f"demand.requests_per_s={rate}"]})),
               simulated=False, filled=filled)[0] for rate in (1, 5000)
     ]  # fmt: skip
     served, beyond = ([each.rule for each in one.findings] for one in found)
