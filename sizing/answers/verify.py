@@ -255,7 +255,7 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
     if (documents := question.target.documents) is not None:
-        traffic = _batch(traffic, documents * share, counts[1] * decode.timed.slots)
+        traffic = _batch(traffic, documents * share, VERIFY.rounds_of_pools * counts[1] * decode.timed.slots)
     else:
         in_flight = rate * answer.closed_s("e2e")["mean"]
         traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
@@ -272,9 +272,9 @@ def _traffic(question: Question, seed: int) -> Traffic:
     return Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
 
 
-def _batch(traffic: Traffic, documents: float, slots: int) -> Traffic:
-    """Documents that are all offered at once; of a long batch as many as fill all slots several times."""
-    return replace(traffic, count=min(math.ceil(documents - ROUNDING_SLACK), ROUNDS * slots))
+def _batch(traffic: Traffic, documents: float, most: int) -> Traffic:
+    """Documents that are all offered at once, at most `most` of a long batch."""
+    return replace(traffic, count=min(math.ceil(documents - ROUNDING_SLACK), most))
 
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
@@ -288,7 +288,9 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
         return _run_of(pool.timed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate, target = pool.requests_per_s / pool.count, question.target
     if target.documents is not None:
-        return _run_of(pool.timed, _batch(traffic, target.documents / pool.count, pool.timed.slots)).from_admission
+        return _run_of(
+            pool.timed, _batch(traffic, target.documents / pool.count, ROUNDS * pool.timed.slots)
+        ).from_admission
     in_flight = rate * pool.closed_s("e2e")["mean"]
     if target.population is not None:  # at every rate tried, so that runs of two rates are as long
         in_flight = max(in_flight, target.population / pool.count - rate * target.think_time_s)

@@ -26,7 +26,7 @@ ROUNDS = 10  # requests per client in a closed loop without a given number of re
 # chance (three standard deviations of as many Poisson arrivals).
 GROWTH_SHARE = 0.02
 CHANCE_SIGMAS = 3.0
-BATCH_EDGE = 10  # the first and last tenth of a batch that ends are no part of its middle
+BATCH_STEADY = 0.5, 0.9  # the shares of a batch's ends between which its rate is steady: caches fill first
 
 
 class Traffic(Frozen):
@@ -101,15 +101,15 @@ class Run(Frozen):
     def batch_s(self, requests: float) -> float:
         """Seconds in which `requests` that are all offered at once are done, in a run of such a batch.
 
-        Requests beyond those of the run are done at the rate of its middle.
+        Requests beyond those of the run are done at its steady rate.
         """
         finished_s = np.asarray(self.requests.finished)
         ended_s = np.sort(finished_s[~np.isnan(finished_s)])
         more = math.ceil(requests) - ended_s.size
         if more <= 0:
             return float(ended_s[more - 1])
-        middle = slice(ended_s.size // BATCH_EDGE, ended_s.size - ended_s.size // BATCH_EDGE)
-        per_request_s, _ = np.polyfit(np.arange(ended_s.size)[middle], ended_s[middle], 1)
+        steady = slice(*(int(share * ended_s.size) for share in BATCH_STEADY))
+        per_request_s, _ = np.polyfit(np.arange(ended_s.size)[steady], ended_s[steady], 1)
         return float(ended_s[-1] + more * per_request_s)
 
     @property

@@ -99,6 +99,7 @@ class Verification(OneFile, Sourced):
     population_within: Fraction
     most_chunks: PositiveInt
     most_replicas: PositiveInt
+    rounds_of_pools: PositiveInt
     most_tries: PositiveInt
     tries_of_a_layout: PositiveInt
     less_load: Fraction

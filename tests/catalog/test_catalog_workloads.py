@@ -24,10 +24,23 @@ OPTIONS = {
     "limits.ttft": "--ttft",
     "mode": "--mode",
 }
-ASKED_OF_GPUS = ("mixtral-mix", "openorca")  # benchmarks without a demand: what so many GPUs serve is what is asked
+ASKED_OF_GPUS = (
+    "cnn-dailymail",
+    "mixtral-mix",
+    "openorca",
+)  # benchmarks without a demand: what so many GPUs serve is what is asked
 READY = tuple(
     sorted(
-        (*ASKED_OF_GPUS, "agentic", "call-centre", "chat", "code-completion", "offline-batch", "rag", "summarisation")
+        (
+            *ASKED_OF_GPUS,
+            "agentic",
+            "call-centre",
+            "chat",
+            "code-completion",
+            "offline-batch",
+            "rag",
+            "summarisation",
+        )
     )
 )
 

@@ -14,11 +14,13 @@ from sizing.model.architecture import SIZES
 from sizing.question.options import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.replica import Replica, lowered_from
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
 SWITCHED = ""  # the value of an option that takes none
 MOST_TOGETHER = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
+MOST_AT_ONCE = 50_000  # documents of a batch
 
 
 def command(best: Answer, question: Question) -> str:
@@ -140,8 +142,9 @@ def _lengths(question: Question) -> dict[str, float | None]:
 
 def _load(best: Answer, question: Question) -> dict[str, str]:
     """The options of the load of all replicas, or of one if there are many: a rate, requests in flight, or a batch."""
+    documents = question.target.documents
     if best.separate:
-        return {"--rps": f"{best.requests_per_s:.6g}"}
+        return {"--rps": f"{best.requests_per_s:.6g}"} if documents is None else _at_once(documents)
     alike = not question.service.extras.cached.varies  # one replica finds as much in cache as one of many
     count = 1 if best.pool.count > MOST_TOGETHER and alike else best.pool.count
     share = count / best.pool.count
@@ -151,7 +154,14 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
     if question.target.offline and question.target.amount is None:
         return {**replicas, "--concurrency": str(count * best.pool.timed.slots)}
+    if documents is not None:
+        return {**replicas, **_at_once(documents * share)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
+
+
+def _at_once(documents: float) -> dict[str, str]:
+    """The options of a batch, of a long one as many documents as show its rate."""
+    return {"--arrivals": "at-once", "--requests": f"{min(math.ceil(documents - ROUNDING_SLACK), MOST_AT_ONCE)}"}
 
 
 def _limits(question: Question) -> Iterator[tuple[str, str]]:
