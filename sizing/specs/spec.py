@@ -311,7 +311,28 @@ def reader(declared: Any, shown: Any = None) -> Reader:
         return _number(shown)
     if issubclass(declared, Spec):
         return partial(declared.read, declared=shown)
-    return lambda value: value if type(value) is declared else _wrong("type", value, shown)
+    return _exact(declared, shown)
+
+
+def _exact(declared: Any, shown: Any) -> Reader:
+    """A reader of one type; a number or text of another class with the same value, as numpy's and enumerations', is taken too."""
+
+    plain = {int: int, str: str.__str__}.get(declared)
+
+    def read(value: Any) -> Any:
+        found = value if type(value) is declared else _of_numpy(value)
+        if type(found) is declared:
+            return found
+        if plain is None or isinstance(found, bool) or not isinstance(found, declared):
+            return _wrong("type", value, shown)
+        return plain(found)
+
+    return read
+
+
+def _of_numpy(value: Any) -> Any:
+    """The plain value of numpy's scalars; any other value as it is."""
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
 
 
 def _marked(read: Reader, mark: Any, declared: Any, shown: Any) -> Reader:
@@ -390,6 +411,7 @@ def _sized(read: Reader, lengths: Constraint, shown: Any) -> Reader:
 def _number(shown: Any, *, finite: bool = True) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not float:
+            value = _of_numpy(value)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 return _wrong("type", value, shown)
             try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from http import HTTPStatus
 
+import numpy as np
 import pytest
 
 from sizing.specs.spec import SpecError, Wrong
@@ -40,6 +42,17 @@ def test_numbers_are_no_switches_and_a_whole_number_is_a_number() -> None:
     for value in (True, "1", 1.5, float("inf"), 10**400):
         assert type(Tokens.read({"isl": value, "osl": 2})) is Wrong
     assert type(Planning.read({"active_hours": 10**400})) is Wrong
+
+
+def test_numbers_and_texts_of_other_classes_are_taken_as_plain_ones() -> None:
+    """A program has them from numpy, data frames and enumerations."""
+    tokens = Tokens.model_validate({"isl": np.int64(5), "osl": HTTPStatus.OK, "isl_std": np.float32(2)})
+    assert tokens == Tokens.model_validate({"isl": 5, "osl": 200, "isl_std": 2.0})
+    assert [type(each) for each in (tokens.isl, tokens.osl, tokens.isl_std)] == [int, int, float]
+    workload = Workload.model_validate({**DATA, "model": np.str_("m")})
+    assert type(workload.model) is str and workload.model == "m"
+    for value in (np.bool_(True), np.array([5]), np.float64("nan")):
+        assert type(Tokens.read({"isl": value, "osl": 2})) is Wrong
 
 
 def test_a_copy_states_what_it_was_given() -> None:

@@ -77,9 +77,9 @@ class ConfigKeys(OneFile, Sourced):
 
 @cache
 def spelled(*names: str) -> tuple[str, ...]:
-    """The keys of fields. A name in capitals stands for its keys in the table; any other name is itself a key."""
+    """The keys of fields. A name of the table stands for its keys; any other name is itself a key."""
     table = only(ConfigKeys).words
-    return tuple(key for name in names for key in (table[name].split() if name.isupper() else (name,)))
+    return tuple(key for name in names for key in (table[name].split() if name in table else (name,)))
 
 
 _SHORT = Repr()
