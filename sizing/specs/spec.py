@@ -316,8 +316,7 @@ def reader(declared: Any, shown: Any = None) -> Reader:
 
 def _exact(declared: Any, shown: Any) -> Reader:
     """A reader of one type; a number or text of another class with the same value, as numpy's and enumerations', is taken too."""
-
-    plain = {int: int, str: str.__str__}.get(declared)
+    plain: Reader | None = int if declared is int else str.__str__ if declared is str else None
 
     def read(value: Any) -> Any:
         found = value if type(value) is declared else _of_numpy(value)

@@ -46,8 +46,8 @@ def test_numbers_are_no_switches_and_a_whole_number_is_a_number() -> None:
 
 def test_numbers_and_texts_of_other_classes_are_taken_as_plain_ones() -> None:
     """A program has them from numpy, data frames and enumerations."""
-    tokens = Tokens.model_validate({"isl": np.int64(5), "osl": HTTPStatus.OK, "isl_std": np.float32(2)})
-    assert tokens == Tokens.model_validate({"isl": 5, "osl": 200, "isl_std": 2.0})
+    tokens = Tokens.model_validate({"isl": np.int64(5), "osl": HTTPStatus.OK, "isl_max": 9, "isl_std": np.float32(2)})
+    assert tokens == Tokens.model_validate({"isl": 5, "osl": 200, "isl_max": 9, "isl_std": 2.0})
     assert [type(each) for each in (tokens.isl, tokens.osl, tokens.isl_std)] == [int, int, float]
     workload = Workload.model_validate({**DATA, "model": np.str_("m")})
     assert type(workload.model) is str and workload.model == "m"
