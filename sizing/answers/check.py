@@ -67,7 +67,8 @@ def _check(outcome: Outcome, replicas: int, simulated: bool) -> SizeCheck:
     """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
     assert outcome.best is not None
     pool, of = outcome.best.pool, outcome.question
-    by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
+    target = of.target
+    by_rate = target.amount is not None and target.amount == target.requests_per_s and target.documents is None
     at_most = _at_most(of, replicas) if simulated and by_rate else None
     if at_most is not None:
         return _against(at_most, pool, of, replicas)

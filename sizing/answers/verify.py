@@ -260,7 +260,8 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
         in_flight = rate * answer.closed_s("e2e")["mean"]
         traffic = steady(traffic, rate, in_flight, max(float(prefill.timed.batching.chunks), 1.0), requests)
     before, after = (deployment_of(pool.timed, count) for pool, count in zip(answer.pools, counts, strict=True))
-    run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
+    routing: Routing = "random" if documents is None else "round-robin"  # a batch is handed out evenly
+    run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic, routing=routing)
     if documents is not None:  # whose waits at both pools are no times of a request
         run = replace(run, latencies_s=run.latencies_s | {"ttft": {}, "e2e": {}})
     pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))

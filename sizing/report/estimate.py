@@ -74,7 +74,6 @@ OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utili
 OF_ONE_POOL = ("memory", "conservative", "idle_conversations", "readings", "batch_job")
 # What a short screen leaves out after all usual spare lines; the last three only where every doubt is told.
 MEMORY_LAST, PRICES_LAST, BINDS_LAST, TYPES_LAST, FP8_LAST = 10, 11, 13, 14, 15
-RANGED = "latency.{}.{}"  # the paths of bands of latencies
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 
 
@@ -190,9 +189,8 @@ def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
     others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
-    figures_of_one = dict.fromkeys((*OF_ANSWER, *OF_ONE_POOL))
     without = one._replace(
-        **figures_of_one,  # type: ignore[arg-type]
+        **dict.fromkeys((*OF_ANSWER, *OF_ONE_POOL)),  # type: ignore[arg-type]
         feasible=found.feasible,
         limiting=Limiting(pools.UNSERVED, detail=found.why),
         bands={},
@@ -377,7 +375,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if d is None or found is None or confidence is None:
         return
     limited, (best,) = is_limited(record.inputs.limits), _as_alternative(record)
-    ranges = limited_latencies(best.limited, record.bands, RANGED)
+    ranges = limited_latencies(best.limited, record.bands, "latency.{}.{}")
     alike = of_runs(found.own, any_gpu=found.any_gpu, short=True)
     if not is_demanded(record.inputs.demand):
         known_of = filled(ConfidentSize, found, gpus=None, confidence=confidence)
@@ -439,7 +437,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     other = None if users is None or users.stated or not _by_day(record) else users.daily_active_users
-    told = record.readings if load is not None else ()
+    told = load is not None and record.readings
     yield demand_line(i, same=readings(i.demand, told, other, people=_converse(record)) if told else "")
     if record.trace is not None:
         yield record.trace.line(replayed=record.simulation is not None if record.feasible else None)
@@ -465,7 +463,9 @@ def _around(record: Estimate) -> Iterator[Line]:
     worded = ((record.batch_job, "Batch"), (record.idle_conversations, "Idle caches"))
     yield from (Line(each.words, label) for each, label in worded if each is not None)
     binding, offline = record.limiting, i.mode == "offline"
-    rank = 0 if offline or binding.limit_ms is not None or binding.limit == IDLE_CACHES else BINDS_LAST
+    crowded = types or any(a.gpus < best.gpus for best in bests for a in record.alternatives[:1])
+    minor = crowded or (binding.limit_ms is None and binding.limit != IDLE_CACHES)
+    rank = BINDS_LAST if minor and not offline else 0
     yield Line(_binds(record), "Capacity" if offline else "Binds", spare=rank)
     yield from layouts.with_fp8(record.with_fp8, FP8_LAST)
     yield from (line._replace(spare=TYPES_LAST) for line in types)

@@ -29,7 +29,7 @@ from sizing.specs.workload import LATENCIES
 T = TypeVar("T")
 
 MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
-OTHER, CHEAPER = 8, 12  # the ranks at which a short screen leaves out the first of them, and one that takes fewer GPUs
+OTHER, CHEAPER = 8, 16  # the ranks at which a short screen leaves out the first of them, and one that takes fewer GPUs
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
 UNASKED = ("split", "gpu_budget")  # refusals of sizes that only a user who asks for a size needs to know
 

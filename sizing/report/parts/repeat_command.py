@@ -21,6 +21,7 @@ from sizing.specs.units import MILLI
 SWITCHED = ""  # the value of an option that takes none
 MOST_TOGETHER = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
 MOST_AT_ONCE = 50_000  # documents of a batch
+EVENLY = {"--routing": "round-robin"}
 
 
 def command(best: Answer, question: Question) -> str:
@@ -144,7 +145,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
     """The options of the load of all replicas, or of one if there are many: a rate, requests in flight, or a batch."""
     documents = question.target.documents
     if best.separate:
-        return {"--rps": f"{best.requests_per_s:.6g}"} if documents is None else _at_once(documents)
+        return {"--rps": f"{best.requests_per_s:.6g}"} if documents is None else {**_at_once(documents), **EVENLY}
     alike = not question.service.extras.cached.varies  # one replica finds as much in cache as one of many
     count = 1 if best.pool.count > MOST_TOGETHER and alike else best.pool.count
     share = count / best.pool.count
@@ -155,7 +156,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
     if question.target.offline and question.target.amount is None:
         return {**replicas, "--concurrency": str(count * best.pool.timed.slots)}
     if documents is not None:
-        return {**replicas, **_at_once(documents * share)}
+        return {**replicas, **_at_once(documents * share), **(EVENLY if count > 1 else {})}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
 
