@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
-from sizing.specs.spec import Constraint, Finding, Spec, SpecError, members
+from sizing.specs.spec import Constraint, Misfit, Spec, SpecError, members
 from sizing.specs.values import RangeError
 
 _MAPPING = "a mapping of keys to values"
@@ -33,7 +33,7 @@ def faults_of(error: SpecError, place: Callable[[FieldPath], Place]) -> list[Fau
     return ordered
 
 
-def _fault(finding: Finding, place: Callable[[FieldPath], Place]) -> Fault:
+def _fault(finding: Misfit, place: Callable[[FieldPath], Place]) -> Fault:
     path, kind, value, declared, holder, error = finding
     if kind == "tag":
         return _tag_fault(finding, place)
@@ -89,7 +89,7 @@ def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Faul
     return Fault(f"{error}: it {'; '.join(fault.message for fault in of_end)}", file, line, name)
 
 
-def _tag_fault(finding: Finding, place: Callable[[FieldPath], Place]) -> Fault:
+def _tag_fault(finding: Misfit, place: Callable[[FieldPath], Place]) -> Fault:
     """The fault of a row whose type field (its `operation`) is missing or unknown."""
     key = finding.error
     choices = [

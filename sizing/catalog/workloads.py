@@ -6,7 +6,7 @@ Keys of a user's file may be in the words of options: `rps` is `demand.requests_
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -216,6 +216,22 @@ def load_profile(path_or_name: str) -> Found[Profile]:
         message, allowed = f"unknown load profile {path_or_name!r}", f"{', '.join(known)}, or the path of a file"
         raise InputError(message, field="planning.profile", allowed=allowed, nearest=nearest(name, known))
     return Found(validate(Profile, read_yaml(path)), path.stem, path)
+
+
+def with_own_lengths(
+    spec: Workload | None,
+    given: Mapping[str, Any],
+    flags: Mapping[str, str],
+    lengths: Collection[str],
+    configured: Collection[str],
+) -> Workload:
+    """The workload with the given values. A trace has its own `lengths`: `configured` ones are left out, others a fault."""
+    asked = override(spec, given, flags)
+    if not lengths or trace_to_replay(asked) is None:
+        return asked
+    stated = [path for path in lengths if path.rpartition(".")[2] not in configured]
+    raise_any(Fault(OWN_LENGTHS, field=flags[path], remedy="state one of them") for path in stated)
+    return override(spec, {path: given[path] for path in given if path not in lengths}, flags)
 
 
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:

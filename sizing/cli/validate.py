@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -12,15 +12,19 @@ from sizing.question.options import GivenOptions, option_table
 COLUMNS = "mode,engine,gpu"  # to group by
 
 
+class ValidateOptions(NamedTuple):
+    """The options of the command itself."""
+
+    by: str | None
+    per_row: str | None
+    plot: str | None
+    gpu: str | None
+    jobs: int | None
+
+
 @takes((*option_table("validate"), *JOBS, *FORMAT_OPTIONS))
 def command(
-    given: GivenOptions,
-    files: Annotated[list[str], typer.Argument(help="CSV files of measured rows.")],
-    by: str | None,
-    per_row: str | None,
-    plot: str | None,
-    gpu: str | None,
-    jobs: int | None,
+    given: GivenOptions, files: Annotated[list[str], typer.Argument(help="CSV files of measured rows.")]
 ) -> None:
     """Predict rows of measured benchmarks and show the errors.
 
@@ -46,23 +50,23 @@ def command(
     from sizing.specs.errors import Part, check
     from sizing.specs.units import comma_separated
 
-    output = Part(lambda: chosen_format(given))
-    targets = Part(lambda: output_files(plot, per_row, "--per-row", arguments(files)))
+    own, output = given.read(ValidateOptions), Part(lambda: chosen_format(given))
+    targets = Part(lambda: output_files(own.plot, own.per_row, "--per-row", arguments(files)))
     rows = Part(lambda: read_measured(files))
     columns = Part(
         lambda: check_columns(
-            comma_separated(COLUMNS if by is None else by),
+            comma_separated(COLUMNS if own.by is None else own.by),
             (name for row in rows.value.rows for name in row.cells),
         )
     )
     on = Part(
-        lambda: None if gpu is None else load_gpu(gpu),
+        lambda: None if own.gpu is None else load_gpu(own.gpu),
         lambda fault: fault if fault.file else replace(fault, field="--gpu"),
     )
     check(output, targets, rows, columns, on)
     say_unread(rows.value.rows, columns.value)
     with Bar("rows predicted", len(rows.value.rows)) as bar:
-        each = partial(ordered, jobs=jobs or cores())
+        each = partial(ordered, jobs=own.jobs or cores())
         results = predict_rows(rows.value.rows, shelf.only(Corrections), bar, on.value, each)
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)

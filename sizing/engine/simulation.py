@@ -328,12 +328,7 @@ def measure(
     if refused:
         taken = np.ones(arrival.size, dtype=bool)
         taken[list(refused)] = False
-    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
-    stable = (
-        traffic.in_flight is not None
-        or traffic.at_once
-        or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps)
-    )
+    stable = _keeps_up(traffic, arrival[taken], np.asarray(requests.admitted)[taken], end[taken])
     stop = min(limit_s, _ended(finished, end[taken]))
     done = end <= stop
     done[: traffic.warm_up] = False
@@ -373,6 +368,16 @@ def measure(
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )
+
+
+def _keeps_up(
+    traffic: Traffic, arrival: NDArray[np.float64], admitted: NDArray[np.float64], end: NDArray[np.float64]
+) -> bool:
+    """Whether departures keep up with arrivals; clients of a closed loop wait for them, and a batch has no later arrivals."""
+    if traffic.in_flight is not None or traffic.at_once:
+        return True
+    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
+    return is_stable(arrival, admitted, end, clumps=clumps)
 
 
 class _MeasuredRequests(NamedTuple):

@@ -200,13 +200,8 @@ def look_up(
             workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         _check_longest(found.value, given)
-        spec = found.value.spec if found.value else None
-        asked, lengths = workloads.override(spec, given, flags), options.of("tokens")
-        if not lengths or tokens is not None or workloads.trace_to_replay(asked) is None:
-            return asked
-        given_now = [path for path in lengths if path.rpartition(".")[2] not in options.configured]
-        raise_any(Fault(workloads.OWN_LENGTHS, field=flags[path], remedy="state one of them") for path in given_now)
-        return workloads.override(spec, {path: given[path] for path in given if path not in lengths}, flags)
+        lengths, spec = () if tokens else options.of("tokens"), found.value.spec if found.value else None
+        return workloads.with_own_lengths(spec, given, flags, lengths, options.configured)
 
     found_gpus = Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single))
     return Names(

@@ -37,7 +37,7 @@ Kind = Literal["missing", "unknown", "type", "choice", "finite", "empty", "size"
 _REQUIRED = object()  # the default of a field without one
 
 
-class Finding(NamedTuple):
+class Misfit(NamedTuple):
     """One thing that is wrong: where, of what kind, the value, the type declared there, and the spec whose field it is.
 
     `error` is what a function of a `value` raised; of a `tag` it is the name of its field.
@@ -51,10 +51,10 @@ class Finding(NamedTuple):
     error: Any = None
 
 
-class Wrong(list[Finding]):
+class Wrong(list[Misfit]):
     """All findings of a value."""
 
-    def under(self, *steps: str | int, holder: "type[Spec] | None" = None) -> Iterator[Finding]:
+    def under(self, *steps: str | int, holder: "type[Spec] | None" = None) -> Iterator[Misfit]:
         """Yield the findings as those of a value that has this one at `steps`."""
         for each in self:
             yield each._replace(path=(*steps, *each.path), holder=each.holder if each.path else holder)
@@ -63,7 +63,7 @@ class Wrong(list[Finding]):
 class SpecError(ValueError):
     """Data is not what a spec declares."""
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
+    def __init__(self, findings: Sequence[Misfit]) -> None:
         """Keep what was found."""
         super().__init__("; ".join(f"{'.'.join(map(str, each.path))}: {each.value!r}" for each in findings))
         self.findings = findings
@@ -83,7 +83,7 @@ class Constraint(NamedTuple):
     finite: bool = True
 
 
-class Mark:
+class Annotation:
     """What an annotation says beside a type."""
 
     def __init__(self, value: Any) -> None:
@@ -91,31 +91,31 @@ class Mark:
         self.value = value
 
 
-class Before(Mark):
+class Before(Annotation):
     """A function that makes the value to check of the value as written. Raises ValueError."""
 
 
-class After(Mark):
+class After(Annotation):
     """A function of the checked value, whose result counts. Raises ValueError."""
 
 
-class Alone(Mark):
+class Alone(Annotation):
     """A function that reads the value in place of the type. Raises ValueError."""
 
 
-class Tagged(Mark):
+class Tagged(Annotation):
     """The name of the field that says which of several specs it is."""
 
 
-class Dumped(Mark):
+class Dumped(Annotation):
     """A function that writes the value into plain data."""
 
 
-class Schema(Mark):
+class Schema(Annotation):
     """The JSON schema of the value as people write it."""
 
 
-class Field(NamedTuple):
+class SpecField(NamedTuple):
     """A field of a spec: its type, its default, its key in files."""
 
     annotation: Any
@@ -139,18 +139,18 @@ class Spec(Frozen):
     """
 
     ALIASES: ClassVar[Mapping[str, str]] = {}  # keys in files that cannot be names of fields
-    model_fields: ClassVar[dict[str, Field]] = {}
-    _fields: ClassVar[dict[str, Field]]
+    model_fields: ClassVar[dict[str, SpecField]] = {}
+    _fields: ClassVar[dict[str, SpecField]]
     _readers: ClassVar[dict[str, Reader]]
 
     def __init_subclass__(cls) -> None:
         """Find the fields, inherited ones first. One whose name begins with an underscore is not read."""
-        found: dict[str, Field] = {}
+        found: dict[str, SpecField] = {}
         for base in reversed(cls.__mro__[1:]):
             found |= vars(base).get("model_fields", {})
         for name, annotation in get_annotations(cls).items():
             if ClassVar not in (annotation, get_origin(annotation)):
-                found[name] = Field(annotation, vars(cls).get(name, _REQUIRED), cls.ALIASES.get(name))
+                found[name] = SpecField(annotation, vars(cls).get(name, _REQUIRED), cls.ALIASES.get(name))
         cls._defaults = {name: each.default for name, each in found.items() if not each.required}
         cls._fields, cls._shown, cls._compared = found, tuple(found), attrgetter("__class__", *found)
         cls.model_fields, cls._readers = {name: each for name, each in found.items() if name[0] != "_"}, {}
@@ -213,8 +213,8 @@ class Spec(Frozen):
                 else:
                     stated[name] = value
             elif field.required:
-                wrong.append(Finding((key,), "missing", None, field.annotation, cls))
-        wrong += (Finding((key,), "unknown", data[key], cls, cls) for key in data if key not in keys)
+                wrong.append(Misfit((key,), "missing", None, field.annotation, cls))
+        wrong += (Misfit((key,), "unknown", data[key], cls, cls) for key in data if key not in keys)
         return wrong or _caught(lambda made: made.validate() or made, declared)(cls(**stated))
 
     def model_copy(self, update: Mapping[str, Any]) -> Self:
@@ -281,7 +281,7 @@ def members(declared: Any, marks: tuple[Any, ...] = ()) -> Iterator[tuple[Any, t
 
 
 def _wrong(kind: Kind, value: Any, declared: Any, error: Any = None) -> Wrong:
-    return Wrong([Finding((), kind, value, declared, error=error)])
+    return Wrong([Misfit((), kind, value, declared, error=error)])
 
 
 @cache

@@ -14,7 +14,7 @@ PLAIN = {COUNT: int | None, SHARE: float | None, PRICE: float | str | None}
 RECORDS = {
     "check": "CheckOptions", "compare": "CompareOptions", "cost": "WayOptions", "curve": "CurveOptions", "deploy": "DeployOptions",
     "estimate": "EstimateOptions", "measured": "RowOptions", "options": "SimulateOptions", "output": "OutputOptions",
-    "plan": "PlanOptions", "roofline": "RooflineOptions", "sweep": "SweepOptions",
+    "plan": "PlanOptions", "roofline": "RooflineOptions", "sweep": "SweepOptions", "validate": "ValidateOptions",
 }  # fmt: skip
 
 

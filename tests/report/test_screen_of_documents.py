@@ -89,7 +89,7 @@ def test_a_simulated_batch_is_done_as_the_simulator_says_of_its_share(pools: tup
     if pools:
         both = [found["disaggregated"][name] for name in ("prefill", "decode")]
         shape = ",".join(f"{of}={pool['replicas']}xtp1" for of, pool in zip(("prefill", "decode"), both, strict=True))
-        share, layout = 1200, ["--disaggregate", shape]
+        share, layout = 1200, ["--disaggregate", shape, "--routing", "round-robin"]
     else:
         share, layout = 1200 / found["deployment"]["replicas"], ["--tp", "1"]
     batch = ["--arrivals", "at-once", "--requests", f"{math.ceil(share)}", *layout]
