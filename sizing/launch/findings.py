@@ -21,7 +21,7 @@ from sizing.launch.terms import flags_of, layout_of
 from sizing.question.ask import as_served, extras_of
 from sizing.question.demand import NOT_REPLAYED
 from sizing.question.question import Question
-from sizing.specs.bands import ConfidentSize, of_runs
+from sizing.specs.bands import EVEN, ConfidentSize, of_runs
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
@@ -245,6 +245,11 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         words = f"{share} of {runs} keep the limits, asked {percent(policy.confidence)}"
         words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
+    odds = found.odds
+    if policy.confidence is None and found.holds and odds and odds.chance is not None and odds.chance < EVEN:
+        chance, runs = _chance(odds)
+        words = f"{percent(chance)} of {runs} keep the limits: estimate sizes for half of them, as --confidence {EVEN:.0%} asks"
+        yield finding(part, "confidence", False, words, "replicas", level="warning")
 
 
 def _chance(odds: ConfidentSize | None) -> tuple[float, str]:

@@ -41,6 +41,15 @@ def test_the_chance_is_that_of_the_size_that_runs(simulated: bool, tp: int) -> N
     assert chances == sorted(chances) and len(set(chances)) > 2
 
 
+@pytest.mark.parametrize(("replicas", "level"), [(9, "warning"), (12, None)])
+def test_what_fewer_than_half_of_the_runs_keep_passes_with_a_warning(replicas: int, level: str | None) -> None:
+    """`estimate` takes 12: 9 do by prediction alone."""
+    line = "vllm serve llama-3.1-70b --quantization fp8 --max-model-len 4743"
+    (found,) = check(line, demand="chat", filled=UserFacts(gpu="mi300x", replicas=replicas), simulated=False)
+    assert found.passed
+    assert [each.level for each in found.findings if each.rule == "confidence"] == [level] * (level is not None)
+
+
 def test_a_policy_is_kept_or_not() -> None:
     def failed(**policy: float) -> list[str]:
         (found,) = check(FIXED, demand="chat", policy=Policy.model_validate(policy), simulated=False)
